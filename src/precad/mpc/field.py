@@ -1,0 +1,206 @@
+"""Vectors over the field F_p, p = 2^61 − 1 (PROTOCOL §3).
+
+A field vector is a one-dimensional, C-contiguous ``uint64`` array whose every entry is below p. Results
+equal Python's own integers mod p. Nothing is converted or copied behind the caller's back: an array of
+another dtype, shape or layout is a ``ValueError``. ``out`` may be one of the inputs.
+
+Entries below p are a precondition here, checked once, where data enters (:func:`is_canonical`).
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.mpc.kernels import kernel, mul_add_wide, mul_wide
+
+if sys.byteorder != "little":
+    raise ImportError("precad runs on little-endian machines only: shares are little-endian words")
+
+P = (1 << 61) - 1
+"""The field's prime."""
+
+FieldVector = NDArray[np.uint64]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+_P, _0, _3, _58, _61 = (np.uint64(value) for value in (P, 0, 3, 58, 61))
+_HALF = np.uint64(P // 2)
+_BLOCK = 64  # (p − 1)² < 2^122, so 64 products fit in 128 bits
+
+
+def add(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
+    """x + y."""
+    out = _output(x, out)
+    _add(_input(x), _input(y, x.size), out)
+    return out
+
+
+def sub(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
+    """x − y."""
+    out = _output(x, out)
+    _sub(_input(x), _input(y, x.size), out)
+    return out
+
+
+def scale(a: int, x: FieldVector, out: FieldVector | None = None) -> FieldVector:
+    """a·x for an integer a of any size and sign."""
+    out = _output(x, out)
+    _scale(np.uint64(a % P), _input(x), out)
+    return out
+
+
+def axpy(a: int, x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
+    """a·x + y for an integer a of any size and sign."""
+    out = _output(x, out)
+    _axpy(np.uint64(a % P), _input(x), _input(y, x.size), out)
+    return out
+
+
+def dot(x: FieldVector, y: FieldVector) -> int:
+    """Σ x_i·y_i mod p."""
+    return int(_dot(_input(x), _input(y, x.size)))
+
+
+def total(vectors: Iterable[FieldVector], size: int) -> FieldVector:
+    """The sum of any number of vectors of ``size`` entries, taken one at a time; zeros if there are none."""
+    result = np.zeros(size, np.uint64)
+    for vector in vectors:
+        add(result, vector, out=result)
+    return result
+
+
+def embed(integers: NDArray[np.int64], out: FieldVector | None = None) -> FieldVector:
+    """Signed integers, mod p."""
+    if integers.dtype != np.int64 or integers.ndim != 1 or not integers.flags.c_contiguous:
+        raise ValueError(f"expected a contiguous int64 vector, got {_describe(integers)}")
+    out = np.empty(integers.size, np.uint64) if out is None else _output(out, out)
+    if out.size != integers.size:
+        raise ValueError(f"out must have {integers.size} entries, got {out.size}")
+    _embed(_read_only(integers), out)
+    return out
+
+
+def lift(x: FieldVector) -> NDArray[np.int64]:
+    """The centred lift: the representative of each entry in [−(p−1)/2, (p−1)/2]."""
+    out = np.empty(x.size, np.int64)
+    _lift(_input(x), out)
+    return out
+
+
+def is_canonical(x: FieldVector) -> bool:
+    """Whether every entry is below p.
+
+    An entry v + k·p would pass arithmetic checks mod p and still decode to a huge number, so every vector
+    from outside is checked by this before anything else is done with it (PROTOCOL §3).
+    """
+    return bool(_is_canonical(_input(x)))
+
+
+@kernel
+def reduce_once(s: np.uint64) -> np.uint64:
+    """In a kernel: s mod p for s < 2p."""
+    return min(s, s - _P)  # s − p wraps to a huge word when s < p
+
+
+@kernel
+def multiply(a: np.uint64, b: np.uint64) -> np.uint64:
+    """In a kernel: a·b mod p for a, b < p. As 2^61 ≡ 1, the two 61-bit halves of the product are added."""
+    high, low = mul_wide(a, b)
+    return reduce_once((low & _P) + ((high << _3) | (low >> _61)))
+
+
+@kernel
+def fold(high: np.uint64, low: np.uint64) -> np.uint64:
+    """In a kernel: any 128-bit number mod p."""
+    s = (low & _P) + (((high << _3) | (low >> _61)) & _P) + (high >> _58)
+    return reduce_once((s & _P) + (s >> _61))
+
+
+@kernel
+def _add(x: FieldVector, y: FieldVector, out: FieldVector) -> None:
+    for i in range(x.size):
+        out[i] = reduce_once(x[i] + y[i])
+
+
+@kernel
+def _sub(x: FieldVector, y: FieldVector, out: FieldVector) -> None:
+    for i in range(x.size):
+        difference = x[i] - y[i]
+        out[i] = min(difference, difference + _P)
+
+
+@kernel
+def _scale(a: np.uint64, x: FieldVector, out: FieldVector) -> None:
+    for i in range(x.size):
+        out[i] = multiply(a, x[i])
+
+
+@kernel
+def _axpy(a: np.uint64, x: FieldVector, y: FieldVector, out: FieldVector) -> None:
+    for i in range(x.size):
+        out[i] = reduce_once(multiply(a, x[i]) + y[i])
+
+
+@kernel
+def _dot(x: FieldVector, y: FieldVector) -> np.uint64:
+    result = _0
+    for start in range(0, x.size, _BLOCK):
+        high, low = _0, _0
+        for i in range(start, min(start + _BLOCK, x.size)):
+            high, low = mul_add_wide(high, low, x[i], y[i])
+        result = reduce_once(result + fold(high, low))
+    return result
+
+
+@kernel
+def _embed(integers: NDArray[np.int64], out: FieldVector) -> None:
+    for i in range(integers.size):
+        folded = (integers[i] & P) + (integers[i] >> 61)  # as 2^61 ≡ 1; in [−4, p + 3]
+        out[i] = reduce_once(np.uint64(folded + (P if folded < 0 else 0)))
+
+
+@kernel
+def _lift(x: FieldVector, out: NDArray[np.int64]) -> None:
+    for i in range(x.size):
+        out[i] = np.int64(x[i]) - (P if x[i] > _HALF else 0)
+
+
+@kernel
+def _is_canonical(x: FieldVector) -> bool:
+    largest = _0
+    for i in range(x.size):
+        largest = max(largest, x[i])
+    return bool(largest < _P)
+
+
+def _input(x: FieldVector, size: int | None = None) -> FieldVector:
+    """A read-only view, so that each kernel is compiled once, for writable and read-only data alike."""
+    if not isinstance(x, np.ndarray) or x.dtype != np.uint64 or x.ndim != 1 or not x.flags.c_contiguous:
+        raise ValueError(f"expected a contiguous uint64 vector, got {_describe(x)}")
+    if size is not None and x.size != size:
+        raise ValueError(f"vectors must have equal lengths, got {size} and {x.size}")
+    return _read_only(x)
+
+
+def _output(x: FieldVector, out: FieldVector | None) -> FieldVector:
+    if out is None:
+        return np.empty(_input(x).size, np.uint64)
+    _input(out, x.size)
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+def _read_only(x: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    view = x.view()
+    view.flags.writeable = False
+    return view
+
+
+def _describe(x: object) -> str:
+    if not isinstance(x, np.ndarray):
+        return type(x).__name__
+    layout = "" if x.flags.c_contiguous else " not contiguous"
+    return f"{x.dtype} of shape {x.shape}{layout}"
