@@ -1,0 +1,89 @@
+"""The two bounds of the paper, R for a record and C for a client, on the grid (PROTOCOL §3, §7a).
+
+record gradient g  →  encode_clipped(g, R)             integers, norm ≤ R·2^f
+sum of a client's records, in integers                 exact
+update  →  encode_clipped(decode(sum), C)              integers, norm ≤ C·2^f
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.errors import PrecadError
+from precad.mpc import fixed_point
+from precad.mpc.kernels import kernel, mul_add_wide, reassociating_kernel
+
+_SLACK = 1 - 2.0**-30  # more than all rounding of the float norm, below
+_BLOCK = 1 << 16
+_MAX_GRID_BOUND = 1 << 48
+
+
+def encode_clipped(x: NDArray[np.floating], bound: float, fractional_bits: int) -> NDArray[np.int64]:
+    """Clip x to ``bound`` and put it on the grid. Paper: Algorithm 2, lines 4 and 7, then line 8.
+
+    Guarantee: the result's squared norm, in exact integers, is at most S = ⌊(bound·2^f)²⌋, for every finite x
+    of up to 2^32 entries. Proof: squares are summed in float64 in blocks of 2^16, in whatever order, and the
+    block sums exactly, so the computed squared norm is within a factor 1 ± 2^-36 of the true one (Higham,
+    *Accuracy and Stability of Numerical Algorithms*, §4.2); scaling adds at most three roundings of 2^-53.
+    Clipping to bound·(1 − 2^-30) leaves room for both, multiplication by 2^f is exact, and truncation
+    toward zero only shortens. The integer check at the end holds the proof to account.
+    """
+    fixed_point.check_floats(x)
+    if not 1 <= math.ldexp(bound, fractional_bits) < _MAX_GRID_BOUND:
+        raise ValueError(f"bound·2^f must be in [1, 2^48), got bound = {bound}, f = {fractional_bits}")
+    clipped = _clip(np.ascontiguousarray(x, np.float64), bound * _SLACK)
+    integers = fixed_point.encode(clipped, fractional_bits)
+    if squared_norm(integers) > fixed_point.squared_bound(bound, fractional_bits):
+        raise PrecadError("a clipped vector exceeds its bound: please report this as a bug")
+    return integers
+
+
+def sensitivity(record_bound: float, dim: int, fractional_bits: int, *, client_clipping: bool = True) -> float:
+    """R': how far one record can move the encoded update, in the units of R (PROTOCOL §7a).
+
+    Records are clipped and truncated before they are summed in integers, so without client clipping R' = R.
+    The projection on the ball of radius C is 1-Lipschitz; truncating two vectors moves their difference by
+    less than 1 in each coordinate, √d in all; and the projection's float64 rounding is below one grid step:
+    R' = R + (√d + 1)·2^-f.
+    """
+    fixed_point.check_positive("record_bound R", record_bound)
+    if not client_clipping:
+        return record_bound
+    return record_bound + (math.sqrt(dim) + 1) * math.ldexp(1.0, -fractional_bits)
+
+
+def squared_norm(integers: NDArray[np.int64]) -> int:
+    """Σ x_i², exactly, for |x_i| < 2^48 and up to 2^32 entries."""
+    high, low = _squared_norm(integers)
+    return (int(high) << 64) + int(low)
+
+
+def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+    """x·min(1, bound/‖x‖). Entries above 2^400 are first divided by 2^e, exactly, so that no square overflows."""
+    largest = float(max(x.max(), -x.min()))
+    if not math.isfinite(largest):
+        bad = int(np.flatnonzero(~np.isfinite(x))[0])
+        raise ValueError(f"entry {bad} of the vector is {x[bad]}, expected finite numbers")
+    huge = largest > 2.0**400
+    if huge:
+        x = x * 2.0 ** -math.frexp(largest)[1]
+    norm = math.sqrt(math.fsum(_sum_of_squares(x[start : start + _BLOCK]) for start in range(0, x.size, _BLOCK)))
+    return x * (bound / norm) if huge or norm > bound else x
+
+
+@reassociating_kernel
+def _sum_of_squares(x: NDArray[np.float64]) -> float:
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] * x[i]
+    return total
+
+
+@kernel
+def _squared_norm(integers: NDArray[np.int64]) -> tuple[np.uint64, np.uint64]:
+    high, low = np.uint64(0), np.uint64(0)
+    for i in range(integers.size):
+        magnitude = np.uint64(abs(integers[i]))
+        high, low = mul_add_wide(high, low, magnitude, magnitude)
+    return high, low
