@@ -1,0 +1,80 @@
+"""The architecture: who may import whom, and that the core works without torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "precad"
+
+MAY_IMPORT = {
+    "errors": set(),
+    "mpc": {"errors"},
+    "messages": {"errors", "mpc"},
+    "privacy": {"errors", "mpc"},
+    "params": {"errors", "mpc", "privacy"},
+    "protocol": {"errors", "mpc", "messages", "privacy", "params"},
+    "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+}
+"""Layer → layers below it. ``cli`` may import all; ``precad`` itself loads lazily."""
+
+MAY_IMPORT_TORCH = {"learning", "flower", "experiments", "attacks/data_poisoning"}
+MAY_USE_NETWORK_OR_STORAGE = {"services", "flower"}
+NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "starlette", "uvicorn", "urllib"}
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return names
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_follow_the_arrows(path: Path) -> None:
+    own = layer(path)
+    if own in ("cli", "__init__"):
+        return
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("precad.")}
+    assert used <= MAY_IMPORT[own] | {own}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_torch_sockets_and_storage_stay_in_their_layers(path: Path) -> None:
+    place = str(path.relative_to(SOURCE).with_suffix(""))
+    outside = {name.split(".")[0] for name in imports(path)}
+    if not any(place.startswith(allowed) for allowed in MAY_IMPORT_TORCH):
+        assert not outside & {"torch", "sklearn", "matplotlib"}
+    if not any(place.startswith(allowed) for allowed in MAY_USE_NETWORK_OR_STORAGE):
+        assert not outside & NETWORK_AND_STORAGE
+
+
+def test_the_core_runs_without_torch() -> None:
+    """Everything outside the training parts is imported in a process in which torch does not exist."""
+    names = [
+        ".".join(("precad", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for path in MODULES
+        if not any(str(path.relative_to(SOURCE)).startswith(allowed) for allowed in MAY_IMPORT_TORCH)
+    ]
+    code = f"import sys; sys.modules['torch'] = None\nfor name in {names!r}: __import__(name)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_guard_sees_a_forbidden_import(tmp_path: Path) -> None:
+    bad = tmp_path / "field.py"
+    bad.write_text("from precad.protocol.round import x\nimport torch.nn\n")
+    assert "precad.protocol.round" in imports(bad)
+    assert "torch.nn" in imports(bad)

@@ -1,0 +1,88 @@
+"""The front of the package: public names, start-up time, the command line."""
+
+import json
+import subprocess
+import sys
+import time
+from importlib import metadata
+
+import pytest
+from typer.testing import CliRunner
+
+import precad
+from precad.bench import arithmetic
+from precad.cli import app
+
+run = CliRunner().invoke
+
+
+def test_public_names_exist_and_are_few() -> None:
+    assert len(precad.__all__) <= 15
+    for name in precad.__all__:
+        assert getattr(precad, name) is not None
+    assert set(dir(precad)) == set(precad.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        precad.no_such_name  # noqa: B018
+
+
+def test_the_version_comes_from_one_place() -> None:
+    assert metadata.version("precad") == precad.__version__
+    assert run(app, ["--version"]).output == f"precad {precad.__version__}\n"
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, precad; assert not {'numpy', 'numba', 'scipy', 'torch', 'typer'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_import_takes_under_half_a_second() -> None:
+    """The best of three whole processes, the interpreter's own start included."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import precad"], check=True)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.5
+
+
+def test_compiled_code_is_cached() -> None:
+    """A second process loads every kernel it uses and compiles none."""
+    code = (
+        "import numpy as np; from precad.mpc import field; x = np.ones(3, np.uint64); field.add(x, x)\n"
+        "stats = field._add.stats; assert stats.cache_hits and not stats.cache_misses, stats"
+    )
+    subprocess.run([sys.executable, "-c", code.split("\n")[0]], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_help_is_in_plain_words() -> None:
+    result = run(app, ["--help"])
+    assert result.exit_code == 0
+    assert "organisations that do not trust each other" in " ".join(result.output.split())
+    assert run(app, ["bench", "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(shell: str) -> None:
+    environment = {"_PRECAD_COMPLETE": f"source_{shell}"}
+    assert "precad" in run(app, [], env=environment, prog_name="precad").output
+
+
+def test_an_unknown_command_is_an_error() -> None:
+    assert run(app, ["no-such-command"]).exit_code == 2
+
+
+def test_the_demo_shows_a_round() -> None:
+    result = run(app, ["demo"])
+    assert result.exit_code == 0
+    for words in ("hospital-8", "its share for A", "noisy sum", "nobody"):
+        assert words in result.output
+
+
+def test_bench_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arithmetic, "SIZES", (1000,))
+    monkeypatch.setattr(arithmetic.run, "__defaults__", ((1000,), 3))
+    (row,) = json.loads(run(app, ["bench", "arithmetic", "--json"]).output)
+    assert row["size"] == 1000
+    assert set(row["ratios"]) == {"dot", "axpy", "prg", "share", "noise"}
+    assert "operation" in run(app, ["bench", "arithmetic"]).output
