@@ -47,7 +47,7 @@ def test_vectors_exactly_on_the_bound(dtype: DTypeLike, data: st.DataObject, bou
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([65_535, 65_536, 65_537, 1_000_000]),
@@ -100,7 +100,6 @@ def test_squared_norm_is_exact(values: list[int]) -> None:
     assert clipping.squared_norm(np.array(values, np.int64)) == sum(v * v for v in values)
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 2000),
