@@ -3,28 +3,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+HERE := $(shell pwd | cksum | cut -d" " -f1)
+CORE := $(VENV)/core-$(HERE)
+DEV := $(VENV)/dev-$(HERE)
 
 .PHONY: demo test bench clean
 
-demo: $(VENV)/core
-	@$(BIN)/precad demo
+demo: $(CORE)
+	@$(BIN)/python -m precad demo
 
-test: $(VENV)/dev
-	@$(BIN)/ruff check
-	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
-	@$(BIN)/pytest -q -n auto
+test: $(DEV)
+	@$(BIN)/python -m ruff check
+	@$(BIN)/python -m ruff format --check
+	@$(BIN)/python -m mypy
+	@$(BIN)/python -m pytest -q -n auto
 
-bench: $(VENV)/core
-	@$(BIN)/precad bench arithmetic
+bench: $(CORE)
+	@$(BIN)/python -m precad bench arithmetic
 
-$(VENV)/core: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+# A virtual environment that is broken, or was moved, is made anew.
+$(CORE): pyproject.toml
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing precad into $(VENV) ..."
 	@$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/dev: pyproject.toml | $(VENV)/core
+$(DEV): pyproject.toml | $(CORE)
 	@echo "installing the tools for development ..."
 	@$(PIP) install --editable '.[dev]'
 	@touch $@

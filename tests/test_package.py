@@ -64,8 +64,9 @@ def test_help_is_in_plain_words() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_completion(shell: str) -> None:
-    environment = {"_PRECAD_COMPLETE": f"source_{shell}"}
-    assert "precad" in run(app, [], env=environment, prog_name="precad").output
+    result = run(app, [], env={"_PRECAD_COMPLETE": f"source_{shell}"}, prog_name="precad")
+    assert result.exit_code == 0
+    assert "_PRECAD_COMPLETE" in result.output
 
 
 def test_an_unknown_command_is_an_error() -> None:

@@ -1,15 +1,16 @@
 """The command line: thin commands over the package, each in plain words."""
 
+import io
 import json
+import sys
 from typing import Annotated
 
 import typer
 
 app = typer.Typer(
-    help="Train one model across organisations that do not trust each other with their data.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold shares and seeds
-    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 bench = typer.Typer(help="Measure the speed of precad on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
@@ -27,12 +28,15 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback prints it
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Train one model across organisations that do not trust each other with their data."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?", not a traceback
 
 
 @app.command()

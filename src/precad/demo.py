@@ -7,113 +7,108 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from precad.messages import Digest, NoisyShare, SeedForB, ShareForA, decode, encode
-from precad.mpc import field, fixed_point, sharing
-from precad.mpc.field import FieldVector
-from precad.mpc.prg import Context, Purpose, Stream, digest
-from precad.mpc.secret import Secret
-from precad.params import Params
+from precad.messages import Header, PartA, PartB, decode
+from precad.mpc import field, fixed_point
+from precad.mpc.prg import digest
+from precad.params import Params, Round
 from precad.privacy import clipping
-from precad.privacy.noise import integer_gaussian
+from precad.protocol import submission
+from precad.protocol.round import ServerSecrets, run_round
+from precad.protocol.states import Opened
+from precad.protocol.submission import Submission
 
+_CLIENTS, _DIM, _COLUMNS = 8, 26_010, 26
 _BARS = "▁▂▃▄▅▆▇█"
-_COLUMNS = 28
-_TASK = Digest(digest(b"precad task", b"demo"))
+
+Updates = dict[str, NDArray[np.float64]]
+Submissions = dict[str, Submission]
 
 
-def run(clients: int = 8, dim: int = 26_010) -> None:
-    """Made-up updates of a few clients, summed by two servers that see only shares."""
-    params = Params(dim=dim, clients=clients, record_bound=2.0, client_bound=30.0, noise_multiplier=1.0)
-    f = params.fractional_bits
-    raw = {f"hospital-{i + 1}": _made_up_update(i, dim) for i in range(clients)}
-    updates = {name: clipping.encode_clipped(x, params.client_bound, f) for name, x in raw.items()}
-    sent = {name: _submit(name, field.embed(x)) for name, x in updates.items()}
-
-    at_a = (decode(to_a, ShareForA).share for to_a, _ in sent.values())
-    at_b = (_expand(decode(to_b, SeedForB), dim) for _, to_b in sent.values())
-    noisy_a = _noisy_share("A", field.total(at_a, dim), params)
-    noisy_b = _noisy_share("B", field.total(at_b, dim), params)
-    opened = sharing.reconstruct(decode(noisy_a, NoisyShare).share, decode(noisy_b, NoisyShare).share)
-
-    noisy_sum = fixed_point.decode(field.lift(opened), f)
-    true_sum = fixed_point.decode(np.sum(list(updates.values()), axis=0), f)
+def run() -> None:
+    """Made-up updates of a few clients, one of them malicious, summed by two servers that see only shares."""
     console = Console()
-    console.print(_clients_table(raw, updates, sent, f))
-    console.print(_views_table(next(iter(sent)), updates, sent, true_sum, noisy_sum, f))
-    expected = math.sqrt(2) * math.ldexp(params.noise_std, -f)
+    params = Params(dim=_DIM, clients=_CLIENTS, record_bound=2.0, client_bound=30.0, noise_multiplier=1.0)
+    round_ = Round(params, digest(b"precad demo", b"task"), 0, digest(b"precad demo", b"model"))
+    updates = {f"hospital-{i + 1}": _made_up_update(i) for i in range(_CLIENTS)}
+    cheater = f"hospital-{_CLIENTS}"
+    sent = {name: _submit(round_, name, x, honest=name != cheater) for name, x in updates.items()}
+    opened = run_round(round_, sent, ServerSecrets.fresh(), ServerSecrets.fresh())
+    console.print(_clients_table(params, updates, sent, opened))
+    console.print(_views_table(round_, updates, sent, opened))
+    true_sum, noisy_sum = _sums(params, updates, opened)
+    expected = math.sqrt(2) * math.ldexp(params.noise_std, -params.fractional_bits)
     console.print(
-        f"Noise in the opened sum: standard deviation {np.std(noisy_sum - true_sum):.3f} per entry "
+        f"{cheater} sent ten times what it may, with a proof of something smaller: the servers rejected it without "
+        f"seeing it. Noise in the opened sum: standard deviation {np.std(noisy_sum - true_sum):.3f} per entry "
         f"(√2·σ·R' = {expected:.3f}: each server added its own). Nothing else was opened."
     )
 
 
-def _made_up_update(client: int, dim: int) -> NDArray[np.float64]:
+def _made_up_update(client: int) -> NDArray[np.float64]:
     """A wave that all clients have in common, and noise of its own; every other client is over its bound."""
-    t = np.linspace(0, 4 * np.pi, dim)
-    own = np.random.default_rng(client).standard_normal(dim)
+    t = np.linspace(0, 4 * np.pi, _DIM)
+    own = np.random.default_rng(client).standard_normal(_DIM)
     return (0.12 + 0.12 * (client % 2)) * (np.sin(t) + 0.5 * own)
 
 
-def _submit(client: str, x: FieldVector) -> tuple[bytes, bytes]:
-    """Paper, Algorithm 2, line 8: what the client sends to A, and to B."""
-    seed = Secret.fresh()
-    share = sharing.share_a(x, seed, Context(_TASK, 0, client))
-    return encode(ShareForA(_TASK, 0, client, share)), encode(SeedForB(_TASK, 0, client, seed))
+def _submit(round_: Round, client: str, update: NDArray[np.float64], *, honest: bool) -> Submission:
+    x = _encoded(round_.params, update)
+    if honest:
+        return submission.submit(round_, client, x)
+    while True:
+        extended = field.embed(np.append(10 * x, 10 * x.sum() // 2))
+        forged = submission.assemble(round_, client, x, extended, submission.ClientSecrets.fresh())
+        if forged is not None:
+            return forged
 
 
-def _expand(message: SeedForB, dim: int) -> FieldVector:
-    return sharing.share_b(message.seed, Context(message.task, message.round, message.client), dim)
+def _encoded(params: Params, update: NDArray[np.float64]) -> NDArray[np.int64]:
+    return clipping.encode_clipped(update, params.client_bound, params.fractional_bits)
 
 
-def _noisy_share(server: str, share: FieldVector, params: Params) -> bytes:
-    """Paper, Algorithm 1, line 5."""
-    stream = Stream(Secret.fresh(), Purpose.NOISE, Context(_TASK, 0, server))
-    noise = field.embed(integer_gaussian(params.noise_std, params.dim, stream))
-    return encode(NoisyShare(_TASK, 0, field.add(share, noise)))
+def _sums(params: Params, updates: Updates, opened: Opened) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    exact = np.sum([_encoded(params, updates[name]) for name in opened.valid], axis=0)
+    f = params.fractional_bits
+    return fixed_point.decode(exact, f), fixed_point.decode(opened.noisy_sum, f)
 
 
-def _clients_table(
-    raw: dict[str, NDArray[np.float64]],
-    updates: dict[str, NDArray[np.int64]],
-    sent: dict[str, tuple[bytes, bytes]],
-    f: int,
-) -> Table:
-    table = Table("client", "norm", "after clipping to C = 30", "bytes to A", "bytes to B", title="The clients")
-    for name, x in raw.items():
-        norm = math.ldexp(math.sqrt(clipping.squared_norm(updates[name])), -f)
-        to_a, to_b = sent[name]
-        table.add_row(name, f"{np.linalg.norm(x):.3f}", f"{norm:.6f}", f"{len(to_a):,}", f"{len(to_b):,}")
+def _clients_table(params: Params, updates: Updates, sent: Submissions, opened: Opened) -> Table:
+    table = Table(title="The clients")
+    table.add_column("client", no_wrap=True)
+    for column in ("norm", f"clipped to C = {params.client_bound:g}", "bytes to A", "bytes to B", "verdict"):
+        table.add_column(column, justify="right")
+    for name, x in updates.items():
+        norm = math.ldexp(math.sqrt(clipping.squared_norm(_encoded(params, x))), -params.fractional_bits)
+        verdict = "[green]valid[/]" if name in opened.valid else "[red]invalid[/]"
+        to_a, to_b = len(sent[name].part_a), len(sent[name].part_b)
+        table.add_row(name, f"{np.linalg.norm(x):.3f}", f"{norm:.5f}", f"{to_a:,}", f"{to_b:,}", verdict)
     return table
 
 
-def _views_table(
-    name: str,
-    updates: dict[str, NDArray[np.int64]],
-    sent: dict[str, tuple[bytes, bytes]],
-    true_sum: NDArray[np.float64],
-    noisy_sum: NDArray[np.float64],
-    f: int,
-) -> Table:
-    to_a, to_b = sent[name]
-    share_a = field.lift(decode(to_a, ShareForA).share)
-    share_b = field.lift(_expand(decode(to_b, SeedForB), true_sum.size))
-    table = Table("", "vector", "seen by", "entries", title="Who sees what (each bar: the mean of many entries)")
-    table.add_row(
-        f"update of {name}", _sketch(fixed_point.decode(updates[name], f)), name, _range(updates[name], f)
-    )
-    table.add_row("its share for A", _sketch(fixed_point.decode(share_a, f)), "A", _range(share_a, f))
-    table.add_row("its share for B", _sketch(fixed_point.decode(share_b, f)), "B", _range(share_b, f))
-    table.add_row("true sum", _sketch(true_sum), "nobody", f"±{np.abs(true_sum).max():.3g}")
-    table.add_row("noisy sum", _sketch(noisy_sum), "A and B", f"±{np.abs(noisy_sum).max():.3g}")
+def _views_table(round_: Round, updates: Updates, sent: Submissions, opened: Opened) -> Table:
+    params, name = round_.params, next(iter(updates))
+    part_a = decode(sent[name].part_a, PartA, **submission.part_a_sizes(params))
+    part_b = decode(sent[name].part_b, PartB)
+    shares = (submission.share_of(round_, name, part)[: params.dim] for part in (part_a, part_b))
+    share_a, share_b = (fixed_point.decode(field.lift(share), params.fractional_bits) for share in shares)
+    true_sum, noisy_sum = _sums(params, updates, opened)
+    rows = [
+        (f"update of {decode(sent[name].header, Header).client}", updates[name], name),
+        ("its share for A", share_a, "A"),
+        ("its share for B", share_b, "B"),
+        ("true sum", true_sum, "nobody"),
+        ("noisy sum", noisy_sum, "A and B"),
+    ]
+    table = Table("", title="Who sees what (each bar: the mean of many entries)")
+    table.add_column("vector", no_wrap=True)
+    table.add_column("seen by")
+    table.add_column("entries", justify="right")
+    for label, vector, reader in rows:
+        table.add_row(label, _sketch(vector), reader, f"±{np.abs(vector).max():.3g}")
     return table
 
 
 def _sketch(x: NDArray[np.float64]) -> str:
     means = np.array([part.mean() for part in np.array_split(x, _COLUMNS)])
-    low, high = means.min(), means.max()
-    steps = ((means - low) / (high - low) * (len(_BARS) - 1)).round().astype(int)
+    steps = ((means - means.min()) / np.ptp(means) * (len(_BARS) - 1)).round().astype(int)
     return "".join(_BARS[step] for step in steps)
-
-
-def _range(integers: NDArray[np.int64], f: int) -> str:
-    return f"±{math.ldexp(float(np.abs(integers).max()), -f):.3g}"

@@ -4,10 +4,14 @@
 
     ValueError            a caller's mistake: a value outside its stated range
     PrecadError
-    └── ProtocolError     a peer's breach: bytes or steps that the protocol does not allow
+    └── ProtocolError     a server's breach: bytes or steps that the protocol does not allow
 
-A message names what was wrong, the value and the bound; it never holds a share, a seed or a record.
+A bad client is not an error: its submission is :class:`Rejected`, and the round goes on. A message names what was
+wrong, the value and the bound; it never holds a share, a seed or a record.
 """
+
+from dataclasses import dataclass
+from enum import Enum
 
 
 class PrecadError(Exception):
@@ -16,3 +20,23 @@ class PrecadError(Exception):
 
 class ProtocolError(PrecadError):
     """A peer sent something that the protocol does not allow."""
+
+
+class Reason(Enum):
+    """Why a submission does not count. No reason depends on the data of a client that follows the protocol."""
+
+    MALFORMED = "the bytes are not a submission of this task"
+    NOT_SELECTED = "the client was not selected in this round"
+    REPEATED = "the client has already submitted in this round"
+    FOREIGN = "the header is of another task, round, model or client"
+    PART = "the part is not the one that the header names"
+    COMMITMENT = "the part does not open its commitment"
+    ONE_SIDED = "the other server does not have the same submission"
+    INVALID = "the update is not within its bound, or its proof is false"
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A submission that does not count."""
+
+    reason: Reason

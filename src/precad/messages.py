@@ -4,10 +4,11 @@ A message is a frozen dataclass; its bytes are a header and its fields in order,
 multiple of 8 bytes, all numbers little-endian::
 
     "precad" | version: 1 byte | kind: 1 byte | length of the whole message: 8 bytes
-    int            8 bytes
-    Digest, Secret 32 bytes
-    str            length: 8 bytes, then 1 to 64 bytes of UTF-8
-    FieldVector    count: 8 bytes, then 8 bytes an entry, every entry below p
+    int                8 bytes
+    Digest, Secret     32 bytes
+    str                length: 8 bytes, then 1 to 64 bytes of UTF-8
+    tuple of Digest    count: 8 bytes, then 32 bytes each
+    FieldVector        count: 8 bytes, then 8 bytes an entry, every entry below p
 
 Every message has exactly one encoding, and :func:`decode` accepts nothing else: any other byte string is a
 ``ProtocolError``. Nothing is allocated that the input does not already hold; vectors are read-only views of
@@ -17,21 +18,17 @@ it. No secret prints: the ``repr`` of a message shows shapes.
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, NewType, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
 from precad.errors import ProtocolError
 from precad.mpc import field
 from precad.mpc.field import FieldVector
-from precad.mpc.prg import DIGEST_BYTES
+from precad.mpc.prg import DIGEST_BYTES, MAX_NAME_BYTES, Digest, check_name
 from precad.mpc.secret import SECRET_BYTES, Redacted, Secret
 
 VERSION = 1
-MAX_NAME_BYTES = 64
-
-Digest = NewType("Digest", bytes)
-"""32 bytes that H made."""
 
 _HEADER = struct.Struct("<6sBBQ")
 _MAGIC = b"precad"
@@ -45,35 +42,93 @@ M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ShareForA(Message):
-    """Client → A: its share of the update (paper, Algorithm 2, line 8)."""
+class Header(Message):
+    """Client → both servers: what its submission is for, and what it consists of. The client signs it."""
 
     task: Digest
     round: int
+    model: Digest
     client: str
-    share: FieldVector
+    commitment_a: Digest
+    commitment_b: Digest
+    part_a: Digest
+    part_b: Digest
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SeedForB(Message):
-    """Client → B: the seed of its share of the update."""
+class PartA(Message):
+    """Client → A: its share of (x, h), its share of the proof's tail, and the seed of its masks."""
+
+    salt: Secret
+    seed: Secret
+    commitment_b: Digest
+    share: FieldVector
+    tail: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PartB(Message):
+    """Client → B: the seed of all its shares and masks."""
+
+    salt: Secret
+    seed: Secret
+    commitment_a: Digest
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Close(Message):
+    """A ↔ B: the digests of the headers that the sender has accepted; no submission comes after it."""
 
     task: Digest
     round: int
+    headers: tuple[Digest, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Nonce(Message):
+    """A ↔ B: the sender's half of the challenge, for this closed set and no other."""
+
+    closed: Digest
+    nonce: Secret
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Check(Message):
+    """A ↔ B: the sender's shares of one submission's opened wires and of its two sums (PROTOCOL §4, server step 2)."""
+
     client: str
-    seed: Secret
+    commitment_a: Digest
+    commitment_b: Digest
+    wires: FieldVector
+    sums: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Tally(Message):
+    """A ↔ B: the digest of what the sender is about to open."""
+
+    outcome: Digest
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NoisyShare(Message):
-    """A ↔ B: the sum of shares with the sender's noise added (paper, Algorithm 1, line 5)."""
+    """A ↔ B: the sum of valid shares with the sender's noise added (paper, Algorithm 1, line 5)."""
 
-    task: Digest
-    round: int
+    outcome: Digest
     share: FieldVector
 
 
-_KINDS: tuple[type[Message], ...] = (ShareForA, SeedForB, NoisyShare)
+KINDS: dict[type[Message], int] = {
+    Header: 1,
+    PartA: 2,
+    PartB: 3,
+    Close: 4,
+    Nonce: 5,
+    Check: 6,
+    Tally: 7,
+    NoisyShare: 8,
+}
+"""The number of each message on the wire. A number is never given twice."""
 
 
 def encode(message: Message) -> bytes:
@@ -82,23 +137,33 @@ def encode(message: Message) -> bytes:
     for name, codec in _LAYOUTS[type(message)]:
         parts += codec.write(getattr(message, name))
     size = _HEADER.size + sum(len(part) for part in parts)
-    parts[0] = _HEADER.pack(_MAGIC, VERSION, _KINDS.index(type(message)), size)
+    parts[0] = _HEADER.pack(_MAGIC, VERSION, KINDS[type(message)], size)
     return b"".join(parts)
 
 
-def decode(data: bytes | memoryview, expected: type[M]) -> M:
-    """The message in ``data``, which must be of the ``expected`` type; anything else is a ``ProtocolError``."""
-    reader = _Reader(memoryview(data).cast("B"))
+def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
+    """The message in ``data``, which must be of the ``expected`` type; anything else is a ``ProtocolError``.
+
+    Each vector of the message must have the length that ``sizes`` gives under its name.
+    """
+    view = memoryview(data)
+    reader = _Reader((view if view.readonly else memoryview(bytes(view))).cast("B"))
     magic, version, kind, size = _HEADER.unpack(reader.take(_HEADER.size))
     if magic != _MAGIC:
         raise ProtocolError("not a precad message")
     if version != VERSION:
         raise ProtocolError(f"message version {version}, this program speaks version {VERSION}")
-    if kind != _KINDS.index(expected):
-        raise ProtocolError(f"message of kind {kind}, expected {expected.__name__}")
+    if kind != KINDS[expected]:
+        names = {number: name.__name__ for name, number in KINDS.items()}
+        raise ProtocolError(f"got {names.get(kind, f'a message of kind {kind}')}, expected {expected.__name__}")
     if size != len(reader.data):
         raise ProtocolError(f"message of {len(reader.data)} bytes says that it has {size}")
-    values = [codec.read(reader) for _, codec in _LAYOUTS[expected]]
+    values = []
+    for name, codec in _LAYOUTS[expected]:
+        value = codec.read(reader)
+        if isinstance(value, np.ndarray):
+            value = _checked_vector(value, f"{expected.__name__}.{name}", sizes[name])
+        values.append(value)
     if reader.at != size:
         raise ProtocolError(f"{size - reader.at} bytes after the end of {expected.__name__}")
     return expected(*values)
@@ -127,6 +192,8 @@ class _Codec:
 
 
 def _write_int(value: int) -> list[bytes | memoryview]:
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"a number to send must be in [0, 2^64), got {value}")
     return [value.to_bytes(8, "little")]
 
 
@@ -136,10 +203,18 @@ def _write_digest(value: bytes) -> list[bytes | memoryview]:
     return [value]
 
 
+def _write_digests(values: tuple[Digest, ...]) -> list[bytes | memoryview]:
+    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_digest(value))]
+
+
+def _read_digests(reader: _Reader) -> tuple[Digest, ...]:
+    raw = bytes(reader.take(DIGEST_BYTES * reader.integer()))
+    return tuple(Digest(raw[at : at + DIGEST_BYTES]) for at in range(0, len(raw), DIGEST_BYTES))
+
+
 def _write_name(value: str) -> list[bytes | memoryview]:
+    check_name(value)
     raw = value.encode()
-    if not 1 <= len(raw) <= MAX_NAME_BYTES:
-        raise ValueError(f"a name has 1 to {MAX_NAME_BYTES} bytes, got {len(raw)}")
     return [len(raw).to_bytes(8, "little"), raw, bytes(-len(raw) % 8)]
 
 
@@ -151,9 +226,11 @@ def _read_name(reader: _Reader) -> str:
     if any(reader.take(-size % 8)):
         raise ProtocolError("padding is not zero")
     try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise ProtocolError("a name is not UTF-8") from None
+        name = raw.decode()
+        check_name(name)
+    except ValueError:
+        raise ProtocolError("a name is not printable UTF-8") from None
+    return name
 
 
 def _write_vector(value: FieldVector) -> list[bytes | memoryview]:
@@ -163,10 +240,14 @@ def _write_vector(value: FieldVector) -> list[bytes | memoryview]:
 
 
 def _read_vector(reader: _Reader) -> FieldVector:
-    vector = np.frombuffer(reader.take(8 * reader.integer()), np.uint64)
-    vector.flags.writeable = False
+    return np.frombuffer(reader.take(8 * reader.integer()), np.uint64)
+
+
+def _checked_vector(vector: FieldVector, name: str, size: int) -> FieldVector:
+    if vector.size != size:
+        raise ProtocolError(f"{name} has {vector.size} entries, expected {size}")
     if not field.is_canonical(vector):
-        raise ProtocolError("a field element is not below p")
+        raise ProtocolError(f"{name} has an entry that is not below p")
     return vector
 
 
@@ -175,6 +256,7 @@ _CODECS: dict[Any, _Codec] = {
     Digest: _Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES)))),
     Secret: _Codec(lambda secret: [secret.value], lambda reader: Secret(bytes(reader.take(SECRET_BYTES)))),
     str: _Codec(_write_name, _read_name),
+    tuple[Digest, ...]: _Codec(_write_digests, _read_digests),
     FieldVector: _Codec(_write_vector, _read_vector),
 }
 
@@ -184,4 +266,4 @@ def _codecs(kind: type[Message]) -> tuple[tuple[str, _Codec], ...]:
     return tuple((f.name, _CODECS[hints[f.name]]) for f in fields(kind))  # type: ignore[arg-type]
 
 
-_LAYOUTS = {kind: _codecs(kind) for kind in _KINDS}
+_LAYOUTS = {kind: _codecs(kind) for kind in KINDS}

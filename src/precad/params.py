@@ -2,10 +2,44 @@
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from precad.mpc import fixed_point
+from precad.mpc.prg import Context, Digest
 from precad.privacy import clipping, noise
+
+MIN_NOISE_STD = 8
+"""In grid units: the sum of both servers' rounded noises is then within 2^-900 of one rounded sum (PROTOCOL §7a)."""
+
+
+class Validation(Enum):
+    """How the servers learn that an update is within C."""
+
+    PROOF = "proof"
+    """By a proof that the client makes (PROTOCOL §4): the default."""
+    TRIPLES = "triples"
+    """By Beaver triples from a dealer and a comparison gate: the paper's own protocol (PROTOCOL §5)."""
+    NONE = "none"
+    """Not at all: the paper's faster version. Privacy holds; one malicious client can set the sum to anything."""
+
+
+class Noise(Enum):
+    """Whom each server's noise alone protects against."""
+
+    SERVER = "server"
+    """One corrupted server and all other clients: each server adds σ·R' (paper, Table 1)."""
+    CLIENTS = "clients"
+    """Clients only: each server adds σ·R'/√2."""
+
+
+class Unit(Enum):
+    """What one neighbouring data set lacks."""
+
+    RECORD = "record"
+    """One record: sensitivity R'."""
+    CLIENT = "client"
+    """All of a client's records, whatever its local training: sensitivity C."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,19 +55,23 @@ class Params:
     client_bound: float
     """C, the bound on the norm of a client's update."""
     noise_multiplier: float
-    """σ: each server's noise has standard deviation σ·R'."""
+    """σ: each server's noise has standard deviation σ times the sensitivity."""
+    validation: Validation = Validation.PROOF
+    noise: Noise = Noise.SERVER
+    unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
-        if not 1 <= self.dim <= fixed_point.MAX_DIM:
-            raise ValueError(f"dim must be in [1, 2^32], got {self.dim}")
-        if self.clients < 1:
-            raise ValueError(f"clients must be at least 1, got {self.clients}")
-        for name in ("record_bound", "client_bound", "noise_multiplier"):
-            fixed_point.check_positive(name, getattr(self, name))
-        if not noise.MIN_STD <= self.noise_std <= noise.MAX_STD:
+        if type(self.dim) is not int or not 1 <= self.dim <= fixed_point.MAX_DIM:
+            raise ValueError(f"dim must be a whole number in [1, 2^32], got {self.dim}")
+        if type(self.clients) is not int or self.clients < 1:
+            raise ValueError(f"clients must be a whole number of at least 1, got {self.clients}")
+        fixed_point.check_positive("noise_multiplier", self.noise_multiplier)
+        fixed_point.check_grid_bound("client_bound", self.client_bound, self.fractional_bits)
+        fixed_point.check_grid_bound("record_bound", self.record_bound, self.fractional_bits)
+        if not MIN_NOISE_STD <= self.noise_std <= noise.MAX_STD:
             raise ValueError(
-                f"noise_multiplier = {self.noise_multiplier} gives noise of {self.noise_std:.3g} grid units, "
-                f"outside [{noise.MIN_STD}, 2^40]"
+                f"noise_multiplier = {self.noise_multiplier} and a sensitivity of {self.sensitivity:.6g} give noise of "
+                f"{self.noise_std:.3g} grid units, outside [{MIN_NOISE_STD}, 2^40]"
             )
         fixed_point.check_sum_fits(self.clients, self.client_bound, self.noise_std, self.fractional_bits)
 
@@ -43,11 +81,33 @@ class Params:
         return fixed_point.choose_fractional_bits(self.client_bound)
 
     @cached_property
+    def squared_bound(self) -> int:
+        """S, the largest squared norm of an update on the grid."""
+        return fixed_point.squared_bound(self.client_bound, self.fractional_bits)
+
+    @cached_property
     def sensitivity(self) -> float:
-        """R', the bound on what one record moves in the encoded sum, in the units of R."""
+        """How far one unit moves the encoded sum: R' for a record, C for a client."""
+        if self.unit is Unit.CLIENT:
+            return self.client_bound
         return clipping.sensitivity(self.record_bound, self.dim, self.fractional_bits)
 
     @cached_property
     def noise_std(self) -> float:
-        """s = σ·R'·2^f, the standard deviation of each server's noise in grid units."""
-        return math.ldexp(self.noise_multiplier * self.sensitivity, self.fractional_bits)
+        """The standard deviation of each server's noise in grid units: σ·R'·2^f, or σ·R'·2^f/√2."""
+        std = math.ldexp(self.noise_multiplier * self.sensitivity, self.fractional_bits)
+        return std if self.noise is Noise.SERVER else std / math.sqrt(2)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round is bound to: the task's parameters and digest, the round's number, the model's digest."""
+
+    params: Params
+    task: Digest
+    number: int
+    model: Digest
+
+    def context(self, party: str) -> Context:
+        """What the streams of ``party`` are bound to in this round."""
+        return Context(self.task, self.number, party)

@@ -1,5 +1,7 @@
 """The field against Python's own integers."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,6 +23,7 @@ def ints(x: NDArray[np.generic]) -> list[int]:
 def test_add_and_sub_equal_python_integers(vectors: list[NDArray[np.uint64]]) -> None:
     x, y = vectors
     assert ints(field.add(x, y)) == [(a + b) % P for a, b in zip(ints(x), ints(y), strict=True)]
+    assert ints(field.mul(x, y)) == [a * b % P for a, b in zip(ints(x), ints(y), strict=True)]
     assert ints(field.sub(x, y)) == [(a - b) % P for a, b in zip(ints(x), ints(y), strict=True)]
 
 
@@ -115,6 +118,24 @@ def test_a_read_only_result_is_refused_and_read_only_inputs_are_not() -> None:
     assert ints(field.add(x, x)) == [2, 2, 2, 2]
     with pytest.raises(ValueError, match="read-only"):
         field.add(x, x, out=x)
+
+
+def test_a_result_that_overlaps_an_input_is_refused() -> None:
+    x = np.arange(10, dtype=np.uint64)
+    for a, b in [(x[:-1], np.ones(9, np.uint64)), (np.ones(9, np.uint64), x[:-1])]:
+        with pytest.raises(ValueError, match="overlaps"):
+            field.add(a, b, out=x[1:])
+
+
+def test_a_scalar_is_a_whole_number() -> None:
+    with pytest.raises(TypeError):
+        field.scale(2.9, np.ones(3, np.uint64))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", [field.lift, field.embed, field.is_canonical])
+def test_a_list_is_not_a_vector(function: Callable[[list[int]], object]) -> None:
+    with pytest.raises(ValueError, match="list"):
+        function([1])
 
 
 def test_embed_refuses_other_integers_and_wrong_results() -> None:

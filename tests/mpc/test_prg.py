@@ -7,20 +7,20 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from precad.mpc.field import P
-from precad.mpc.prg import Context, Purpose, Stream, digest, keep_field_elements
+from precad.mpc.prg import Context, Digest, Purpose, Stream, _keep_field_elements, digest
 from precad.mpc.secret import Secret
 from tests.stat_tests import ALPHA, uniform_field_p_value
 
 SEED = Secret(bytes(range(32)))
 KNOWN_SHARE = [1802073119839142555, 755482732735704662, 1779544767388396949]
 KNOWN_DIGEST = "383c6e81f7c43d9a7b636a27503eba640e0c27df099ae8043124b570c0d2830d"
-CONTEXT = Context(task=bytes(range(100, 132)), round=7, client="hôpital-1")
+CONTEXT = Context(Digest(bytes(range(100, 132))), 7, "hôpital-1")
 
 
 def reference(seed: bytes, purpose: bytes, context: Context, size: int) -> list[int]:
     """PROTOCOL §3, word by word: AES in ECB mode on a counter kept by hand."""
     state = hashlib.blake2b(digest_size=32, person=purpose)
-    for part in (seed, context.task, context.round.to_bytes(8, "little"), context.client.encode()):
+    for part in (seed, context.task, context.round.to_bytes(8, "little"), context.party.encode()):
         state.update(len(part).to_bytes(8, "little") + part)
     key, counter = state.digest()[:16], int.from_bytes(state.digest()[16:], "big")
     block = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - the block cipher itself
@@ -57,12 +57,19 @@ def test_one_long_draw_equals_many_short_ones(size: int) -> None:
     assert np.array_equal(whole, np.concatenate(parts))
 
 
+def test_only_whole_vectors_of_words_are_filled() -> None:
+    stream = Stream(SEED, Purpose.SHARE, CONTEXT)
+    for bad in (np.zeros((4, 8), np.uint64), np.zeros(8, np.int64), np.zeros(8, np.uint64)[::2]):
+        with pytest.raises(ValueError, match="contiguous uint64 vector"):
+            stream.fill_words(bad)  # type: ignore[arg-type]
+
+
 def test_every_input_separates_streams() -> None:
     streams = [
         Stream(SEED, Purpose.SHARE, CONTEXT),
         Stream(SEED, Purpose.NOISE, CONTEXT),
         Stream(Secret(bytes(32)), Purpose.SHARE, CONTEXT),
-        Stream(SEED, Purpose.SHARE, Context(bytes(32), 7, "hôpital-1")),
+        Stream(SEED, Purpose.SHARE, Context(Digest(bytes(32)), 7, "hôpital-1")),
         Stream(SEED, Purpose.SHARE, Context(CONTEXT.task, 8, "hôpital-1")),
         Stream(SEED, Purpose.SHARE, Context(CONTEXT.task, 7, "hôpital-2")),
     ]
@@ -77,7 +84,7 @@ def test_lengths_are_part_of_the_hash() -> None:
 
 def test_the_value_p_is_discarded_and_the_next_word_used() -> None:
     words = np.array([5, P, 6, (1 << 64) - 1, 7 | (1 << 63), P | (1 << 62)], np.uint64)
-    assert keep_field_elements(words) == 3
+    assert _keep_field_elements(words) == 3
     assert [int(v) for v in words[:3]] == [5, 6, 7]
 
 
@@ -103,4 +110,4 @@ def test_elements_are_uniform() -> None:
 @pytest.mark.parametrize(("task", "round_", "words"), [(b"short", 0, "32 bytes"), (bytes(32), -1, "-1")])
 def test_a_wrong_context_is_named(task: bytes, round_: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Context(task, round_, "c")
+        Context(Digest(task), round_, "c")

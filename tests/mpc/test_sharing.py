@@ -6,12 +6,12 @@ from hypothesis import given
 
 from precad.mpc import field, sharing
 from precad.mpc.field import FieldVector, P
-from precad.mpc.prg import Context
+from precad.mpc.prg import Context, Digest
 from precad.mpc.secret import Secret
 from tests.stat_tests import ALPHA, uniform_field_p_value
 from tests.strategies import vectors
 
-CONTEXT = Context(task=bytes(32), round=3, client="c")
+CONTEXT = Context(Digest(bytes(32)), 3, "c")
 
 
 @given(vectors(33))

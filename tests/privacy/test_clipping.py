@@ -28,9 +28,7 @@ def check(x: NDArray[np.floating], bound: float, f: int = 16) -> NDArray[np.int6
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @given(data=st.data(), bound=bounds, f=st.integers(15, 16))
-def test_the_encoded_norm_never_exceeds_the_bound(
-    data: st.DataObject, dtype: DTypeLike, bound: float, f: int
-) -> None:
+def test_the_encoded_norm_never_exceeds_the_bound(data: st.DataObject, dtype: DTypeLike, bound: float, f: int) -> None:
     """Every finite float: denormal, huge, zero."""
     finite = arrays(dtype, st.integers(1, 40), elements={"allow_nan": False, "allow_infinity": False})
     check(data.draw(finite), bound, f)
@@ -65,6 +63,14 @@ def test_denormal_and_huge_vectors(value: float) -> None:
     encoded = check(np.full(100, value), 30.0)
     expected = 0 if value < 1 else math.trunc(30 * (1 - 2.0**-30) / 10 * 65536)
     assert set(encoded.tolist()) == {expected}
+
+
+@pytest.mark.parametrize(
+    "bad", [np.full(4, -(2**63)), np.array([1 << 48]), np.array([1.5]), np.zeros((2, 2), np.int64)]
+)
+def test_squared_norm_refuses_what_it_could_not_add_exactly(bad: NDArray[np.int64]) -> None:
+    with pytest.raises(ValueError, match=r"2\^48|int64"):
+        clipping.squared_norm(bad)
 
 
 def test_mixed_huge_and_tiny_entries() -> None:
@@ -109,7 +115,7 @@ def test_squared_norm_is_exact(values: list[int]) -> None:
 def test_one_record_moves_the_update_by_at_most_the_sensitivity(seed: int, dim: int, r: float, c: float) -> None:
     """PROTOCOL §7a: the pipeline of a client, with and without one record."""
     generator = np.random.default_rng(seed)
-    records = generator.standard_normal((20, dim)) * generator.exponential(2, (20, 1))
+    records = generator.standard_normal((20, dim)) * generator.exponential(2, (20, 1)) + generator.exponential(1)
     integers = np.array([clipping.encode_clipped(g, r, 16) for g in records])
     with_all, without = integers.sum(axis=0), integers[1:].sum(axis=0)
     moved = [clipping.encode_clipped(fixed_point.decode(total, 16), c, 16) for total in (with_all, without)]
@@ -119,6 +125,17 @@ def test_one_record_moves_the_update_by_at_most_the_sensitivity(seed: int, dim: 
         clipping.squared_norm(with_all - without)
         <= math.ldexp(clipping.sensitivity(r, dim, 16, client_clipping=False), 16) ** 2
     )
+
+
+def test_rounding_alone_can_use_up_the_sensitivity() -> None:
+    """Without the term (√d + 1)·2^-f the bound would be false: a tiny record, a projection, and truncation."""
+    dim, r, c = 400, 2.0**-16, 120.0005 * 2.0**-16  # a projection onto (6.00002, 6.00002, …)
+    big = np.full(dim, 40, np.int64)
+    small = big.copy()
+    small[0] += 1
+    moved = [clipping.encode_clipped(fixed_point.decode(total, 16), c, 16) for total in (big, small)]
+    distance = math.sqrt(clipping.squared_norm(moved[0] - moved[1]))
+    assert math.ldexp(r, 16) < distance <= math.ldexp(clipping.sensitivity(r, dim, 16), 16)
 
 
 def test_the_sensitivity_of_the_specification() -> None:

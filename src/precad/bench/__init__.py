@@ -1,5 +1,6 @@
 """Benchmarks: every figure is a ratio of two things timed in the same run, since machines are noisy."""
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
 
@@ -14,4 +15,4 @@ def medians(cases: Mapping[str, Callable[[], object]], repeats: int) -> dict[str
             start = time.perf_counter()
             case()
             samples[name].append(1e3 * (time.perf_counter() - start))
-    return {name: sorted(values)[repeats // 2] for name, values in samples.items()}
+    return {name: statistics.median(values) for name, values in samples.items()}

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from precad.bench import medians
 from precad.mpc import field, sharing
-from precad.mpc.prg import Context, Purpose, Stream
+from precad.mpc.prg import Context, Purpose, Stream, digest
 from precad.mpc.secret import Secret
 from precad.privacy.noise import integer_gaussian
 
@@ -29,7 +29,7 @@ def run(sizes: tuple[int, ...] = SIZES, repeats: int = 31) -> list[dict[str, Any
 
 
 def _row(size: int, repeats: int) -> dict[str, Any]:
-    context = Context(task=bytes(32), round=0, client="bench")
+    context = Context(digest(b"precad bench"), 0, "bench")
     stream = Stream(Secret.fresh(), Purpose.NOISE, context)
     seed = Secret.fresh()
     generator = np.random.default_rng(0)

@@ -7,6 +7,7 @@ another dtype, shape or layout is a ``ValueError``. ``out`` may be one of the in
 Entries below p are a precondition here, checked once, where data enters (:func:`is_canonical`).
 """
 
+import operator
 import sys
 from collections.abc import Iterable
 from typing import TypeVar
@@ -32,35 +33,48 @@ _BLOCK = 64  # (p − 1)² < 2^122, so 64 products fit in 128 bits
 
 def add(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """x + y."""
+    x = _input(x)
     out = _output(x, out)
-    _add(_input(x), _input(y, x.size), out)
+    _add(x, _other(y, x, out), out)
     return out
 
 
 def sub(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """x − y."""
+    x = _input(x)
     out = _output(x, out)
-    _sub(_input(x), _input(y, x.size), out)
+    _sub(x, _other(y, x, out), out)
+    return out
+
+
+def mul(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
+    """x_i·y_i, entry by entry."""
+    x = _input(x)
+    out = _output(x, out)
+    _mul(x, _other(y, x, out), out)
     return out
 
 
 def scale(a: int, x: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """a·x for an integer a of any size and sign."""
+    x = _input(x)
     out = _output(x, out)
-    _scale(np.uint64(a % P), _input(x), out)
+    _scale(_scalar(a), x, out)
     return out
 
 
 def axpy(a: int, x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """a·x + y for an integer a of any size and sign."""
+    x = _input(x)
     out = _output(x, out)
-    _axpy(np.uint64(a % P), _input(x), _input(y, x.size), out)
+    _axpy(_scalar(a), x, _other(y, x, out), out)
     return out
 
 
 def dot(x: FieldVector, y: FieldVector) -> int:
     """Σ x_i·y_i mod p."""
-    return int(_dot(_input(x), _input(y, x.size)))
+    x = _input(x)
+    return int(_dot(x, _input(y, x.size)))
 
 
 def total(vectors: Iterable[FieldVector], size: int) -> FieldVector:
@@ -73,19 +87,17 @@ def total(vectors: Iterable[FieldVector], size: int) -> FieldVector:
 
 def embed(integers: NDArray[np.int64], out: FieldVector | None = None) -> FieldVector:
     """Signed integers, mod p."""
-    if integers.dtype != np.int64 or integers.ndim != 1 or not integers.flags.c_contiguous:
-        raise ValueError(f"expected a contiguous int64 vector, got {_describe(integers)}")
-    out = np.empty(integers.size, np.uint64) if out is None else _output(out, out)
-    if out.size != integers.size:
-        raise ValueError(f"out must have {integers.size} entries, got {out.size}")
-    _embed(_read_only(integers), out)
+    values = _vector(integers, np.int64)
+    out = _output(values, out)
+    _embed(values, out)
     return out
 
 
 def lift(x: FieldVector) -> NDArray[np.int64]:
     """The centred lift: the representative of each entry in [−(p−1)/2, (p−1)/2]."""
-    out = np.empty(x.size, np.int64)
-    _lift(_input(x), out)
+    values = _input(x)
+    out = np.empty(values.size, np.int64)
+    _lift(values, out)
     return out
 
 
@@ -127,8 +139,14 @@ def _add(x: FieldVector, y: FieldVector, out: FieldVector) -> None:
 @kernel
 def _sub(x: FieldVector, y: FieldVector, out: FieldVector) -> None:
     for i in range(x.size):
-        difference = x[i] - y[i]
+        difference = x[i] - y[i]  # wraps to a huge word when x_i < y_i
         out[i] = min(difference, difference + _P)
+
+
+@kernel
+def _mul(x: FieldVector, y: FieldVector, out: FieldVector) -> None:
+    for i in range(x.size):
+        out[i] = multiply(x[i], y[i])
 
 
 @kernel
@@ -176,24 +194,36 @@ def _is_canonical(x: FieldVector) -> bool:
 
 
 def _input(x: FieldVector, size: int | None = None) -> FieldVector:
-    """A read-only view, so that each kernel is compiled once, for writable and read-only data alike."""
-    if not isinstance(x, np.ndarray) or x.dtype != np.uint64 or x.ndim != 1 or not x.flags.c_contiguous:
-        raise ValueError(f"expected a contiguous uint64 vector, got {_describe(x)}")
-    if size is not None and x.size != size:
-        raise ValueError(f"vectors must have equal lengths, got {size} and {x.size}")
-    return _read_only(x)
+    return _vector(x, np.uint64, size)
 
 
-def _output(x: FieldVector, out: FieldVector | None) -> FieldVector:
+def _other(y: FieldVector, x: FieldVector, out: FieldVector) -> FieldVector:
+    y = _input(y, x.size)
+    _output(y, out)
+    return y
+
+
+def _scalar(a: int) -> np.uint64:
+    return np.uint64(operator.index(a) % P)
+
+
+def _output(x: NDArray[np.generic], out: FieldVector | None) -> FieldVector:
     if out is None:
-        return np.empty(_input(x).size, np.uint64)
+        return np.empty(x.size, np.uint64)
     _input(out, x.size)
     if not out.flags.writeable:
         raise ValueError("out is read-only")
+    if np.may_share_memory(x, out) and x.ctypes.data != out.ctypes.data:
+        raise ValueError("out overlaps an input without being it")
     return out
 
 
-def _read_only(x: NDArray[_Scalar]) -> NDArray[_Scalar]:
+def _vector(x: NDArray[_Scalar], dtype: type[_Scalar], size: int | None = None) -> NDArray[_Scalar]:
+    """A read-only view, so that each kernel is compiled once, for writable and read-only data alike."""
+    if not isinstance(x, np.ndarray) or x.dtype != dtype or x.ndim != 1 or not x.flags.c_contiguous:
+        raise ValueError(f"expected a contiguous {dtype.__name__} vector, got {_describe(x)}")
+    if size is not None and x.size != size:
+        raise ValueError(f"vectors must have equal lengths, got {size} and {x.size}")
     view = x.view()
     view.flags.writeable = False
     return view

@@ -17,7 +17,7 @@ from precad.mpc.kernels import kernel
 MAX_FRACTIONAL_BITS = 16
 MAX_DIM = 1 << 32
 NOISE_STDS = 40
-MAX_WINDOW = 1 << (math.isqrt(P) // 16).bit_length() - 1
+MAX_WINDOW = 1 << ((math.isqrt(P) // 16).bit_length() - 1)
 """The largest power of two τ ≤ √p/16, as the proof of the norm needs (PROTOCOL §3, §4): 2^26."""
 
 
@@ -26,10 +26,9 @@ def encode(x: NDArray[np.floating], fractional_bits: int) -> NDArray[np.int64]:
     check_floats(x)
     values = np.ascontiguousarray(x, np.float64)
     out = np.empty(values.size, np.int64)
-    limit = P // 2
-    bad = _truncate(values, math.ldexp(1.0, fractional_bits), float(limit), out)
+    bad = _truncate(values, math.ldexp(1.0, fractional_bits), float(P // 2), out)
     if bad >= 0:
-        raise ValueError(f"entry {bad} of the vector is not a finite number below 2^{59 - fractional_bits}")
+        raise ValueError(f"entry {bad} of the vector is not a finite number below 2^{60 - fractional_bits}")
     return out
 
 
@@ -89,8 +88,16 @@ def check_floats(x: NDArray[np.floating]) -> None:
 
 def check_positive(name: str, value: float) -> None:
     """Refuse anything but a finite number above 0."""
-    if not (math.isfinite(value) and value > 0):
+    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0, got {value}")
+
+
+def check_grid_bound(name: str, bound: float, fractional_bits: int) -> None:
+    """Refuse a bound on norms that is not in [1, 2^48) on the grid: exact integer norms are then below 2^128."""
+    check_positive(name, bound)
+    low, high = math.ldexp(1.0, -fractional_bits), math.ldexp(1.0, 48 - fractional_bits)
+    if not low <= bound < high:
+        raise ValueError(f"{name} must be in [{low:.3g}, {high:.3g}) with f = {fractional_bits}, got {bound}")
 
 
 @kernel

@@ -1,6 +1,10 @@
 """How inner loops are compiled: cached machine code that holds no lock, and 64 × 64 → 128 bit products."""
 
+import hashlib
+import os
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -9,35 +13,59 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
 
 _I64, _I128 = ir.IntType(64), ir.IntType(128)
 _PAIR = cast(Any, types).UniTuple(types.uint64, 2)
 
 
-def kernel(function: Callable[P, T]) -> Callable[P, T]:
+def kernel(function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
     """Compile ``function`` on its first call; later processes load the machine code from numba's cache.
 
     A kernel trusts its arguments: the public function that calls it checks them. It releases the
-    interpreter lock, so the two servers of a simulation run on two cores. Where no folder can be written
-    for the cache (numba then refuses to cache), the code is compiled at every start instead.
+    interpreter lock, so the two servers of a simulation run on two cores.
     """
     return _compile(function)
 
 
-def reassociating_kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """A kernel in which float sums may be taken in any order, several at a time."""
+def reassociating_kernel(function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
+    """A kernel in which float sums may be taken in any order, several at a time (and without BLAS threads)."""
     return _compile(function, fastmath={"reassoc"})
 
 
-def _compile(function: Callable[P, T], **options: Any) -> Callable[P, T]:
+def _compile(function: Callable[_Args, _Result], **options: Any) -> Callable[_Args, _Result]:
     options |= {"nogil": True, "error_model": "numpy"}
+    config = cast(Any, numba.config)
+    before, config.CACHE_DIR = config.CACHE_DIR, _cache_dir(config.CACHE_DIR)
     try:
         compiled = numba.njit(cache=True, **options)(function)
-    except RuntimeError:
+    except RuntimeError:  # no folder can be written: compile at every start
         compiled = numba.njit(**options)(function)
-    return cast(Callable[P, T], compiled)
+    finally:
+        config.CACHE_DIR = before
+    return cast(Callable[_Args, _Result], compiled)
+
+
+@cache
+def _cache_dir(user_choice: str) -> str:
+    """A folder named after the sources of all kernels.
+
+    numba itself looks only at the file of the function it loads, and would run old machine code after a change
+    to a kernel that was inlined from another file.
+    """
+    package = Path(__file__).parent.parent
+    sources = [path.read_bytes() for path in sorted(package.rglob("*.py"))]
+    name = hashlib.blake2b(b"".join(s for s in sources if b"kernel" in s), digest_size=8).hexdigest()
+    for base in (user_choice, package / "__pycache__", Path.home() / ".cache" / "precad"):
+        folder = Path(base) / f"kernels-{name}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if base and os.access(folder, os.W_OK):
+            return str(folder)
+    return user_choice
 
 
 def _halves(context: Any, builder: Any, wide: Any) -> Any:

@@ -3,6 +3,7 @@
 import dataclasses
 import hmac
 import secrets
+from typing import NoReturn
 
 import numpy as np
 
@@ -17,15 +18,15 @@ class Redacted:
         return f"{type(self).__name__}({', '.join(fields)})"
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Secret(Redacted):
-    """32 secret bytes: the seed of a stream, or the salt of a commitment."""
+class Secret:
+    """32 secret bytes: the seed of a stream, or the salt of a commitment. It does not print or pickle."""
 
-    value: bytes
+    __slots__ = ("value",)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.value, bytes) or len(self.value) != SECRET_BYTES:
-            raise ValueError(f"a secret has {SECRET_BYTES} bytes, got {_shape(self.value)}")
+    def __init__(self, value: bytes) -> None:
+        if not isinstance(value, bytes) or len(value) != SECRET_BYTES:
+            raise ValueError(f"a secret has {SECRET_BYTES} bytes, got {_shape(value)}")
+        self.value = value
 
     @classmethod
     def fresh(cls) -> "Secret":
@@ -35,8 +36,13 @@ class Secret(Redacted):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and hmac.compare_digest(self.value, other.value)
 
-    def __hash__(self) -> int:
-        return hash((Secret, self.value))
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Secret(<{SECRET_BYTES} bytes>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not pickled or copied")
 
 
 def _shape(value: object) -> str:
@@ -44,6 +50,6 @@ def _shape(value: object) -> str:
         return f"<{value.dtype}{list(value.shape)}>"
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value)} bytes>"
-    if isinstance(value, Redacted):
+    if isinstance(value, Redacted | Secret):
         return repr(value)
     return f"<{type(value).__name__}>"

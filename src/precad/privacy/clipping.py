@@ -16,7 +16,6 @@ from precad.mpc.kernels import kernel, mul_add_wide, reassociating_kernel
 
 _SLACK = 1 - 2.0**-30  # more than all rounding of the float norm, below
 _BLOCK = 1 << 16
-_MAX_GRID_BOUND = 1 << 48
 
 
 def encode_clipped(x: NDArray[np.floating], bound: float, fractional_bits: int) -> NDArray[np.int64]:
@@ -25,13 +24,13 @@ def encode_clipped(x: NDArray[np.floating], bound: float, fractional_bits: int) 
     Guarantee: the result's squared norm, in exact integers, is at most S = ⌊(bound·2^f)²⌋, for every finite x
     of up to 2^32 entries. Proof: squares are summed in float64 in blocks of 2^16, in whatever order, and the
     block sums exactly, so the computed squared norm is within a factor 1 ± 2^-36 of the true one (Higham,
-    *Accuracy and Stability of Numerical Algorithms*, §4.2); scaling adds at most three roundings of 2^-53.
+    *Accuracy and Stability of Numerical Algorithms*, §4.2), but for squares that underflow, which are far below
+    a grid step; scaling adds at most three roundings of 2^-53.
     Clipping to bound·(1 − 2^-30) leaves room for both, multiplication by 2^f is exact, and truncation
     toward zero only shortens. The integer check at the end holds the proof to account.
     """
     fixed_point.check_floats(x)
-    if not 1 <= math.ldexp(bound, fractional_bits) < _MAX_GRID_BOUND:
-        raise ValueError(f"bound·2^f must be in [1, 2^48), got bound = {bound}, f = {fractional_bits}")
+    fixed_point.check_grid_bound("bound", bound, fractional_bits)
     clipped = _clip(np.ascontiguousarray(x, np.float64), bound * _SLACK)
     integers = fixed_point.encode(clipped, fractional_bits)
     if squared_norm(integers) > fixed_point.squared_bound(bound, fractional_bits):
@@ -43,9 +42,9 @@ def sensitivity(record_bound: float, dim: int, fractional_bits: int, *, client_c
     """R': how far one record can move the encoded update, in the units of R (PROTOCOL §7a).
 
     Records are clipped and truncated before they are summed in integers, so without client clipping R' = R.
-    The projection on the ball of radius C is 1-Lipschitz; truncating two vectors moves their difference by
-    less than 1 in each coordinate, √d in all; and the projection's float64 rounding is below one grid step:
-    R' = R + (√d + 1)·2^-f.
+    The projection on the ball of radius C is 1-Lipschitz; truncating two vectors lengthens their difference by
+    less than 1 in each coordinate, √d in all; and the projection's float64 rounding is below one grid step, as
+    C·2^f < 2^24 by the choice of f: R' = R + (√d + 1)·2^-f.
     """
     fixed_point.check_positive("record_bound R", record_bound)
     if not client_clipping:
@@ -54,20 +53,24 @@ def sensitivity(record_bound: float, dim: int, fractional_bits: int, *, client_c
 
 
 def squared_norm(integers: NDArray[np.int64]) -> int:
-    """Σ x_i², exactly, for |x_i| < 2^48 and up to 2^32 entries."""
+    """Σ x_i², exactly, for |x_i| < 2^48 and up to 2^32 entries; anything else is a ``ValueError``."""
+    if integers.dtype != np.int64 or integers.ndim != 1:
+        raise ValueError(f"expected an int64 vector, got {integers.dtype} of shape {integers.shape}")
+    if integers.size and max(int(integers.max()), -int(integers.min())) >= 1 << 48:
+        raise ValueError("an entry is not below 2^48")
     high, low = _squared_norm(integers)
     return (int(high) << 64) + int(low)
 
 
 def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
-    """x·min(1, bound/‖x‖). Entries above 2^400 are first divided by 2^e, exactly, so that no square overflows."""
+    """x·min(1, bound/‖x‖). A vector with entries above 2^400 is first divided by 2^600, lest squares overflow."""
     largest = float(max(x.max(), -x.min()))
     if not math.isfinite(largest):
         bad = int(np.flatnonzero(~np.isfinite(x))[0])
         raise ValueError(f"entry {bad} of the vector is {x[bad]}, expected finite numbers")
     huge = largest > 2.0**400
     if huge:
-        x = x * 2.0 ** -math.frexp(largest)[1]
+        x = x * 2.0**-600
     norm = math.sqrt(math.fsum(_sum_of_squares(x[start : start + _BLOCK]) for start in range(0, x.size, _BLOCK)))
     return x * (bound / norm) if huge or norm > bound else x
 

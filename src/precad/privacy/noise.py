@@ -11,7 +11,7 @@ The sampler is a ziggurat (Marsaglia and Tsang, 2000) made of rectangles only, i
     accept if y < exp(−x²/2);  return ±⌊s·x⌉.
 
 **Its distance from the law above is at most 2^-74 per coordinate** (η of PROTOCOL §6). Proof, by coupling it with
-the same algorithm run on infinitely many random bits; per accepted coordinate, of about 1.02 candidates:
+the same algorithm run on infinitely many random bits; per accepted coordinate, of about 1.01 candidates:
 
 1. Cut at 13: P(|G/s| ≥ 13) < 2^-125.
 2. X_i is rounded up, so no point under the curve is missed. Each H_i is within 2^-127 of A/X_i ≥ 2^-12, so each
@@ -27,16 +27,16 @@ The sum of these is below 2^-74.
 """
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from precad.mpc.kernels import kernel, mul_wide
-from precad.mpc.prg import Stream
+from precad.mpc.prg import Purpose, Stream
 
 DISTANCE = 2.0**-74
 """η: a bound on the statistical distance of one coordinate from ⌊N(0, s²)⌉."""
@@ -50,26 +50,28 @@ _CUT = 13
 _CHUNK_WORDS = 1 << 14
 _0, _1, _63 = (np.uint64(value) for value in (0, 1, 63))
 _LAYER_MASK, _SIGN_BIT = np.uint64(_LAYERS - 1), np.uint64(_LAYERS)
-_HALF_STEP, _STEP_SHIFT = np.uint64(1 << 15), np.uint64(16)  # of 2^-80 above the low word
+_HALF, _FRACTION_BITS = np.uint64(1 << 15), np.uint64(16)  # s·x counts 2^-80, so its high word counts 2^-16
 
 
 def integer_gaussian(std: float, size: int, stream: Stream) -> NDArray[np.int64]:
     """``size`` independent draws of ⌊N(0, std²)⌉, within :data:`DISTANCE` of the law, for 1/2 ≤ std ≤ 2^40."""
     if not isinstance(stream, Stream):
         raise TypeError(f"noise is drawn from a cryptographic Stream, not from {type(stream).__name__}")
+    if stream.purpose is not Purpose.NOISE:
+        raise ValueError(f"noise is drawn from a stream of its own, not from {stream.purpose}")
     if not MIN_STD <= std <= MAX_STD:
         raise ValueError(f"the standard deviation must be in [0.5, 2^40] grid units, got {std}")
-    layers, scaled = _layers(), _scaled_widths(std)
+    tables, scaled = _tables(), _scaled_widths(std)
     out = np.empty(size, np.int64)
     words = np.empty(min(3 * size + size // 8 + 64, _CHUNK_WORDS), np.uint64)
     filled = 0
     while filled < size:
         stream.fill_words(words)
-        filled = _sample(words, *layers, scaled, out, filled)
+        filled = _sample(words, *tables, scaled, out, filled)
     return out
 
 
-class _Layers(NamedTuple):
+class _Tables(NamedTuple):
     """The rectangles. Two columns are the high and low word of a 128-bit fraction."""
 
     quick: Words  # Q_i: U < Q_i·2^-64 implies a point under the curve
@@ -79,10 +81,9 @@ class _Layers(NamedTuple):
     exp: Words  # exp(−2^(j−121)), j = 0..127, in units of 2^-128
 
 
-@lru_cache(maxsize=1)
-def _layers() -> _Layers:
-    with localcontext() as context:
-        context.prec = 60
+@cache
+def _tables() -> _Tables:
+    with localcontext(Context(prec=60)):
         area = _area()
         widths, bottoms, heights, quick = [], [Decimal(0)], [], []
         width = Decimal(_CUT)
@@ -98,7 +99,7 @@ def _layers() -> _Layers:
         if top < 1:
             raise AssertionError("the rectangles do not cover the curve")
         exp = [_to_int((-(Decimal(2) ** (j - 121))).exp(), 128, ROUND_FLOOR) for j in range(128)]
-        return _Layers(
+        return _Tables(
             np.array(quick, np.uint64),
             _words(widths),
             _words([_to_int(y, 127, ROUND_FLOOR) for y in bottoms[:-1]]),
@@ -125,7 +126,7 @@ def _area() -> Decimal:
 @lru_cache(maxsize=16)
 def _scaled_widths(std: float) -> Words:
     """⌊s·X_i·2^80⌋."""
-    widths = _layers().width
+    widths = _tables().width
     integers = [(int(high) << 64) + int(low) for high, low in widths]
     return _words([math.floor(Fraction(std) * x / (1 << 44)) for x in integers])
 
@@ -165,7 +166,7 @@ def _sample(
             if y_high > f_high or (y_high == f_high and y_low >= f_low):
                 continue
         g_high, _ = _mul_high(scaled[layer, 0], scaled[layer, 1], u_high, u_low)
-        magnitude = np.int64((g_high + _HALF_STEP) >> _STEP_SHIFT)
+        magnitude = np.int64((g_high + _HALF) >> _FRACTION_BITS)
         out[filled] = -magnitude if sign else magnitude
         filled += 1
     return filled
@@ -178,8 +179,8 @@ def _exp_half_square(
     """exp(−(X·U)²/2) in units of 2^-127, with an error below 2^-117.
 
     x = X·U in units of 2^-124 has an error below 2^-123; v = x²/2 in units of 2^-121 then one below
-    2·13·2^-123 + 2^-121 < 2^-118; exp(−v) is the product of exp(−2^(j−121)) over the bits j of v, each factor and
-    each product rounded down by at most 2^-128, 2^-120 in all.
+    13·2^-123 + 2^-121 < 2^-118; exp(−v) is the product of exp(−2^(j−121)) over the bits j of v, starting from
+    1 − 2^-128, each factor and each product rounded down by at most 2^-128: 2^-119 in all.
     """
     x_high, x_low = _mul_high(x_high, x_low, u_high, u_low)
     v_high, v_low = _mul_high(x_high, x_low, x_high, x_low)
@@ -192,9 +193,7 @@ def _exp_half_square(
 
 
 @kernel
-def _mul_high(
-    a_high: np.uint64, a_low: np.uint64, b_high: np.uint64, b_low: np.uint64
-) -> tuple[np.uint64, np.uint64]:
+def _mul_high(a_high: np.uint64, a_low: np.uint64, b_high: np.uint64, b_low: np.uint64) -> tuple[np.uint64, np.uint64]:
     """The upper 128 bits of a 128 × 128 bit product, rounded down."""
     high, low = mul_wide(a_high, b_high)
     cross1_high, cross1_low = mul_wide(a_high, b_low)

@@ -1,0 +1,277 @@
+"""One server's round as pure steps: state and message in, state and message out, no I/O (PROTOCOL §4, §6, §10).
+
+::
+
+    Collecting  receive each submission; close  ──▶  Closing, send Close
+    Closing     agree, with the other's Close    ──▶  Agreed, send Nonce
+    Agreed      challenge, with the other's Nonce ─▶  Checking
+    Checking    check each submission, send Check; judge it, with the other's Check
+                aggregate the valid shares       ──▶  Tallied, send Tally
+    Tallied     reveal, with the other's Tally   ──▶  Revealed, send NoisyShare
+    Revealed    finish, with the other's NoisyShare ▶ Opened
+
+Each "send" is one exchange between the servers, whatever the number of clients. A server's memory is O(1) per
+client: parts stay where the transport keeps them, and are handed in one at a time, once to be checked and once to
+be added. A bad client is :class:`Rejected`; a breach by the other server is a ``ProtocolError``.
+
+States are values, and a step may be repeated on the same state and message (a retry gives the same bytes). The one
+exception is the challenge: two challenges on one submission would reveal it, so ``Agreed`` gives its nonce to one
+challenge and no other.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.errors import ProtocolError, Reason, Rejected
+from precad.messages import Check, Close, Header, NoisyShare, Nonce, PartA, PartB, Tally, decode
+from precad.mpc.field import FieldVector
+from precad.mpc.once import Once
+from precad.mpc.prg import Digest, digest
+from precad.mpc.secret import Secret
+from precad.params import Round, Validation
+from precad.protocol import aggregation, norm_proof, submission
+from precad.protocol.norm_proof import Challenge
+
+
+class Role(Enum):
+    """The two servers: A leads, B helps."""
+
+    A = "server A"
+    B = "server B"
+
+
+@dataclass(frozen=True)
+class Collecting:
+    """Submissions may come."""
+
+    round: Round
+    role: Role
+    selected: frozenset[str]
+    headers: Mapping[str, Header] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Closing:
+    """No submission comes any more; the other server's list is awaited."""
+
+    round: Round
+    role: Role
+    headers: Mapping[str, Header]
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Both servers hold the same closed set, whose digest is D; the other's nonce is awaited."""
+
+    round: Round
+    role: Role
+    headers: Mapping[str, Header]
+    rejected: Mapping[str, Rejected]
+    closed: Digest
+    nonce: Once[Secret]
+
+
+@dataclass(frozen=True)
+class Checking:
+    """The challenge is drawn, once; submissions are checked and judged."""
+
+    round: Round
+    role: Role
+    headers: Mapping[str, Header]
+    rejected: Mapping[str, Rejected]
+    closed: Digest
+    seed: Digest
+    """H(D, nonce_A, nonce_B): all that both servers draw for this round comes from it."""
+    proof: Challenge | None
+    """The challenge to the clients' proofs, if the task validates by proof."""
+    valid: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Tallied:
+    """The noisy share exists and will never be another; the other server's tally is awaited."""
+
+    round: Round
+    valid: frozenset[str]
+    rejected: Mapping[str, Rejected]
+    outcome: Digest
+    share: FieldVector
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """The noisy share may be sent; the other's is awaited."""
+
+    round: Round
+    valid: frozenset[str]
+    rejected: Mapping[str, Rejected]
+    outcome: Digest
+    share: FieldVector
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The end of the round."""
+
+    noisy_sum: NDArray[np.int64]
+    """Σ_{valid} x_i + ξ_A + ξ_B, on the grid."""
+    valid: frozenset[str]
+    rejected: Mapping[str, Rejected]
+
+
+def receive(state: Collecting, client: str, header: bytes, part: bytes) -> Collecting | Rejected:
+    """Take in one client's submission; the first that is well-formed counts (PROTOCOL §4, §10)."""
+    if client not in state.selected:
+        return Rejected(Reason.NOT_SELECTED)
+    if client in state.headers:
+        return Rejected(Reason.REPEATED)
+    try:
+        head = decode(header, Header)
+        body = open_part(state.round, state.role, part)
+    except ProtocolError:
+        return Rejected(Reason.MALFORMED)
+    reason = submission.foreign(state.round, client, head) or submission.mismatch(head, body)
+    if reason is not None:
+        return Rejected(reason)
+    return replace(state, headers={**state.headers, client: head})
+
+
+def close(state: Collecting) -> tuple[Closing, Close]:
+    """Accept no more submissions, and tell the other server which were accepted."""
+    digests = tuple(sorted(submission.header_digest(header) for header in state.headers.values()))
+    return (
+        Closing(state.round, state.role, state.headers),
+        Close(state.round.task, state.round.number, digests),
+    )
+
+
+def agree(state: Closing, peer: Close, nonce: Secret) -> tuple[Agreed, Nonce]:
+    """Keep what both servers hold, to the last byte of the header; the digest D of the rest binds everything after."""
+    if (peer.task, peer.round) != (state.round.task, state.round.number):
+        raise ProtocolError("the other server closes another task or round")
+    theirs = frozenset(peer.headers)
+    digests = {client: submission.header_digest(header) for client, header in state.headers.items()}
+    headers = {client: state.headers[client] for client, own in digests.items() if own in theirs}
+    rejected = {client: Rejected(Reason.ONE_SIDED) for client in digests if client not in headers}
+    closed = digest(
+        b"precad closed",
+        *state.round.context(state.role.value).parts()[:2],
+        state.round.model,
+        *sorted(digests[client] for client in headers),
+    )
+    agreed = Agreed(state.round, state.role, headers, rejected, closed, Once("the nonce of this round", nonce))
+    return agreed, Nonce(closed, nonce)
+
+
+def challenge(state: Agreed, peer: Nonce) -> Checking:
+    """Draw the round's one challenge from D and both nonces. A second one, from the same state, is refused."""
+    if peer.closed != state.closed:
+        raise ProtocolError("the other server closed another set of submissions")
+    own = state.nonce.take()
+    first, second = (own, peer.nonce) if state.role is Role.A else (peer.nonce, own)
+    seed = digest(b"precad challenge", state.closed, first.value, second.value)
+    params, proof = state.round.params, None
+    if params.validation is Validation.PROOF:
+        proof = norm_proof.derive_challenge(submission.proof_shape(params), seed, state.round.context("challenge"))
+    checking = Checking(state.round, state.role, state.headers, state.rejected, state.closed, seed, proof)
+    return conclude(checking, state.headers) if params.validation is Validation.NONE else checking
+
+
+def check(state: Checking, client: str, part: bytes) -> Check:
+    """The message about one submission of the closed set (validation by proof)."""
+    header, body = state.headers[client], _recall(state, client, part)
+    shares = submission.expand(state.round, client, body)
+    opening = norm_proof.open_check(
+        submission.proof_shape(state.round.params),
+        _proof(state),
+        shares.share,
+        shares.tail,
+        shares.masks,
+        submission.projections(state.round, client, header.commitment_a, header.commitment_b),
+        leader=state.role is Role.A,
+    )
+    return Check(client, header.commitment_a, header.commitment_b, opening.wires, opening.sums)
+
+
+def judge(state: Checking, own: Check, peer: Check) -> Checking:
+    """Both servers' messages about one submission give its verdict, the same at both."""
+    header = state.headers.get(own.client)
+    if header is None or peer.client != own.client:
+        raise ProtocolError("the other server checks another submission")
+    if (peer.commitment_a, peer.commitment_b) != (header.commitment_a, header.commitment_b):
+        raise ProtocolError("the other server checks other commitments than the header's")
+    openings = (norm_proof.Opening(message.wires, message.sums) for message in (own, peer))
+    if norm_proof.accepts(submission.proof_shape(state.round.params), _proof(state), *openings):
+        return conclude(state, {own.client})
+    return conclude(state, set(), {own.client})
+
+
+def conclude(state: Checking, valid: Collection[str], invalid: Collection[str] = ()) -> Checking:
+    """Record verdicts; *invalid* is final."""
+    for client in (*valid, *invalid):
+        if client not in state.headers or client in state.valid or client in state.rejected:
+            raise ProtocolError("a verdict on a submission that is not open, or has one")
+    rejected = {client: Rejected(Reason.INVALID) for client in invalid}
+    return replace(state, valid=state.valid.union(valid), rejected={**state.rejected, **rejected})
+
+
+def aggregate(state: Checking, parts: Iterable[tuple[str, bytes]], noise: Secret) -> tuple[Tallied, Tally]:
+    """Add up the valid submissions' shares and this server's noise: the one noisy share of this round."""
+    if state.valid.union(state.rejected) < state.headers.keys():
+        raise ProtocolError("submissions of the closed set have no verdict yet")
+    seen: set[str] = set()
+
+    def shares() -> Iterator[FieldVector]:
+        for client, part in parts:
+            if client not in state.valid or client in seen:
+                raise ProtocolError("a submission to add that is not valid, or was added before")
+            seen.add(client)
+            yield submission.share_of(state.round, client, _recall(state, client, part))
+
+    share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
+    if seen != state.valid:
+        raise ProtocolError("a valid submission was not added")
+    outcome = digest(b"precad outcome", state.closed, *(client.encode() for client in sorted(state.valid)))
+    return Tallied(state.round, state.valid, state.rejected, outcome, share), Tally(outcome)
+
+
+def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
+    """Send the noisy share, only if the other server is about to open the same set."""
+    if peer.outcome != state.outcome:
+        raise ProtocolError("the other server would open another set of submissions")
+    return (
+        Revealed(state.round, state.valid, state.rejected, state.outcome, state.share),
+        NoisyShare(state.outcome, state.share),
+    )
+
+
+def finish(state: Revealed, peer: NoisyShare) -> Opened:
+    """Open the noisy sum."""
+    if peer.outcome != state.outcome:
+        raise ProtocolError("the other server opened another set of submissions")
+    return Opened(aggregation.open_sum(state.share, peer.share), state.valid, state.rejected)
+
+
+def open_part(round_: Round, role: Role, part: bytes) -> PartA | PartB:
+    """A part's bytes, checked for this task: anything else is a ``ProtocolError``."""
+    if role is Role.A:
+        return decode(part, PartA, **submission.part_a_sizes(round_.params))
+    return decode(part, PartB)
+
+
+def _proof(state: Checking) -> Challenge:
+    if state.proof is None:
+        raise ProtocolError(f"this task validates by {state.round.params.validation.value}, not by proof")
+    return state.proof
+
+
+def _recall(state: Checking, client: str, part: bytes) -> PartA | PartB:
+    """A part that was accepted before, handed in again by the transport: it must be the same."""
+    body = open_part(state.round, state.role, part)
+    if client not in state.headers or submission.mismatch(state.headers[client], body) is not None:
+        raise ProtocolError("a part that is not the one accepted in this round")
+    return body

@@ -1,0 +1,206 @@
+"""Step 1, the client: an update becomes two parts, one for each server (paper, Algorithm 2, line 8; PROTOCOL §4)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.errors import Reason
+from precad.messages import Header, Message, PartA, PartB, encode
+from precad.mpc import field, sharing
+from precad.mpc.field import FieldVector
+from precad.mpc.prg import Digest, Purpose, Stream, digest, vector_digest
+from precad.mpc.secret import Redacted, Secret
+from precad.params import Params, Round, Validation
+from precad.privacy import clipping
+from precad.protocol import norm_proof
+from precad.protocol.norm_proof import Shape
+
+
+@dataclass(frozen=True, repr=False)
+class ClientSecrets(Redacted):
+    """A submission's randomness: never used for two submissions."""
+
+    seed_a: Secret
+    seed_b: Secret
+    salt_a: Secret
+    salt_b: Secret
+
+    @classmethod
+    def fresh(cls) -> "ClientSecrets":
+        """From the operating system's generator."""
+        return cls(Secret.fresh(), Secret.fresh(), Secret.fresh(), Secret.fresh())
+
+
+@dataclass(frozen=True, repr=False)
+class Submission(Redacted):
+    """What a client sends: a header for both servers, and a part for each."""
+
+    header: bytes
+    part_a: bytes
+    part_b: bytes
+
+
+def submit(
+    round_: Round,
+    client: str,
+    x: NDArray[np.int64],
+    draw: Callable[[], ClientSecrets] = ClientSecrets.fresh,
+) -> Submission:
+    """Share the encoded update x, with a proof that ‖x‖² ≤ S if the task asks for one.
+
+    ``draw`` is called again in the rare case (below 2^-120) that the proof needs new salts.
+    """
+    params = round_.params
+    if x.shape != (params.dim,):
+        raise ValueError(f"the update must have {params.dim} entries, got shape {x.shape}")
+    if params.validation is not Validation.NONE and clipping.squared_norm(x) > params.squared_bound:
+        raise ValueError(f"the update's squared norm exceeds S = {params.squared_bound}: clip it to C first")
+    extended = field.embed(np.append(x, x.sum() // 2))
+    while True:
+        submission = assemble(round_, client, x, extended, draw())
+        if submission is not None:
+            return submission
+
+
+def assemble(
+    round_: Round, client: str, x: NDArray[np.int64], extended: FieldVector, secrets: ClientSecrets
+) -> Submission | None:
+    """The submission of x with these secrets, or None if they do not suit x (x, h are the ``extended`` vector)."""
+    context = round_.context(client)
+    share = sharing.share_a(extended, secrets.seed_b, context)
+    commitment_a, commitment_b = commit_a(secrets.salt_a, share), commit_b(secrets.salt_b, secrets.seed_b)
+    tail = np.empty(0, np.uint64)
+    if round_.params.validation is Validation.PROOF:
+        shape = proof_shape(round_.params)
+        masks = field.add(masks_of(round_, client, secrets.seed_a), masks_of(round_, client, secrets.seed_b))
+        proof = norm_proof.prove(shape, x, masks, projections(round_, client, commitment_a, commitment_b))
+        if proof is None:
+            return None
+        tail = field.sub(proof, tail_b(round_, client, secrets.seed_b), out=proof)
+    part_a = PartA(secrets.salt_a, secrets.seed_a, commitment_b, share, tail)
+    part_b = PartB(secrets.salt_b, secrets.seed_b, commitment_a)
+    header = Header(
+        round_.task,
+        round_.number,
+        round_.model,
+        client,
+        commitment_a,
+        commitment_b,
+        part_a_digest(part_a, commitment_a),
+        part_b_digest(part_b, commitment_b),
+    )
+    return Submission(encode(header), encode(part_a), encode(part_b))
+
+
+def proof_shape(params: Params) -> Shape:
+    """The sizes of a proof of this task."""
+    return Shape(params.dim, params.squared_bound)
+
+
+def part_a_sizes(params: Params) -> dict[str, int]:
+    """The lengths of the vectors of :class:`PartA`."""
+    tail = proof_shape(params).tail if params.validation is Validation.PROOF else 0
+    return {"share": params.dim + 1, "tail": tail}
+
+
+def commit_a(salt: Secret, share: FieldVector) -> Digest:
+    """c_A = H(salt_A, share_A)."""
+    return digest(b"precad commit A", salt.value, vector_digest(share))
+
+
+def commit_b(salt: Secret, seed: Secret) -> Digest:
+    """c_B = H(salt_B, seed_B)."""
+    return digest(b"precad commit B", salt.value, seed.value)
+
+
+def part_a_digest(part: PartA, commitment_a: Digest) -> Digest:
+    """H(part A). The share enters through its commitment, so that it is hashed once."""
+    return digest(
+        b"precad part A",
+        part.salt.value,
+        part.seed.value,
+        part.commitment_b,
+        commitment_a,
+        vector_digest(part.tail),
+    )
+
+
+def part_b_digest(part: PartB, commitment_b: Digest) -> Digest:
+    """H(part B)."""
+    return digest(b"precad part B", part.salt.value, part.seed.value, part.commitment_a, commitment_b)
+
+
+def foreign(round_: Round, client: str, header: Header) -> Reason | None:
+    """Why a header is not one of this round and client, if it is not."""
+    here = (round_.task, round_.number, round_.model, client)
+    return None if (header.task, header.round, header.model, header.client) == here else Reason.FOREIGN
+
+
+def mismatch(header: Header, part: PartA | PartB) -> Reason | None:
+    """Why a part is not the one that its header names, if it is not."""
+    if isinstance(part, PartA):
+        own, other = commit_a(part.salt, part.share), part.commitment_b
+        commitments, named, actual = (own, other), header.part_a, part_a_digest(part, own)
+    else:
+        own, other = commit_b(part.salt, part.seed), part.commitment_a
+        commitments, named, actual = (other, own), header.part_b, part_b_digest(part, own)
+    if commitments != (header.commitment_a, header.commitment_b):
+        return Reason.COMMITMENT
+    return None if actual == named else Reason.PART
+
+
+def projections(round_: Round, client: str, commitment_a: Digest, commitment_b: Digest) -> Stream:
+    """The stream of Z: PRG(ρ), ρ = H(task, round, client, c_A, c_B)."""
+    context = round_.context(client)
+    rho = digest(b"precad rho", *context.parts(), commitment_a, commitment_b)
+    return Stream(Secret(rho), Purpose.Z, context)
+
+
+def masks_of(round_: Round, client: str, seed: Secret) -> FieldVector:
+    """One party's summand of the values of all wires at 0."""
+    shape = proof_shape(round_.params)
+    return Stream(seed, Purpose.WIRE, round_.context(client)).field(shape.entry_wires + shape.bit_wires)
+
+
+def tail_b(round_: Round, client: str, seed_b: Secret) -> FieldVector:
+    """B's share of the tail."""
+    return Stream(seed_b, Purpose.TAIL, round_.context(client)).field(proof_shape(round_.params).tail)
+
+
+@dataclass(frozen=True, repr=False)
+class Shares(Redacted):
+    """What one server holds of a submission, expanded."""
+
+    share: FieldVector
+    tail: FieldVector
+    masks: FieldVector
+
+
+def expand(round_: Round, client: str, part: PartA | PartB) -> Shares:
+    """A server's shares of a submission: A received most of them, B expands all of them from its seed."""
+    proof = round_.params.validation is Validation.PROOF
+    nothing = np.empty(0, np.uint64)
+    masks = masks_of(round_, client, part.seed) if proof else nothing
+    if isinstance(part, PartA):
+        return Shares(part.share, part.tail, masks)
+    tail = tail_b(round_, client, part.seed) if proof else nothing
+    return Shares(share_of(round_, client, part), tail, masks)
+
+
+def share_of(round_: Round, client: str, part: PartA | PartB) -> FieldVector:
+    """A server's share of (x, h) alone."""
+    if isinstance(part, PartA):
+        return part.share
+    return sharing.share_b(part.seed, round_.context(client), round_.params.dim + 1)
+
+
+def header_digest(header: Header) -> Digest:
+    """The digest by which the servers compare headers."""
+    return message_digest(b"precad header", header)
+
+
+def message_digest(purpose: bytes, message: Message) -> Digest:
+    """H of a message's bytes."""
+    return digest(purpose, encode(message))
