@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "params": {"errors", "mpc", "privacy"},
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
-    "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},
 }
 """Layer → layers below it. ``cli`` may import all; ``precad`` itself loads lazily."""
 

@@ -92,7 +92,7 @@ LENGTHS = {"share": 5, "tail": 2}
 
 def test_known_answer() -> None:
     """Fixed for ever: a change here is a new protocol version."""
-    names = "Header PartA PartB Close Nonce Check Tally NoisyShare".split()
+    names = ["Header", "PartA", "PartB", "Close", "Nonce", "Check", "Tally", "NoisyShare"]
     assert {kind.__name__: number for kind, number in KINDS.items() if number <= 8} == dict(
         zip(names, range(1, 9), strict=True)
     )

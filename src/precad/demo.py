@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from precad.attacks.forging import forge
 from precad.messages import Header, PartA, PartB, decode
 from precad.mpc import field, fixed_point
 from precad.mpc.prg import digest
@@ -38,7 +39,7 @@ def run() -> None:
     true_sum, noisy_sum = _sums(params, updates, opened)
     expected = math.sqrt(2) * math.ldexp(params.noise_std, -params.fractional_bits)
     console.print(
-        f"{cheater} sent ten times what it may, with a proof of something smaller: the servers rejected it without "
+        f"{cheater} sent ten times what it may, with the best proof it could forge: the servers rejected it without "
         f"seeing it. Noise in the opened sum: standard deviation {np.std(noisy_sum - true_sum):.3f} per entry "
         f"(√2·σ·R' = {expected:.3f}: each server added its own). Nothing else was opened."
     )
@@ -53,13 +54,7 @@ def _made_up_update(client: int) -> NDArray[np.float64]:
 
 def _submit(round_: Round, client: str, update: NDArray[np.float64], *, honest: bool) -> Submission:
     x = _encoded(round_.params, update)
-    if honest:
-        return submission.submit(round_, client, x)
-    while True:
-        extended = field.embed(np.append(10 * x, 10 * x.sum() // 2))
-        forged = submission.assemble(round_, client, x, extended, submission.ClientSecrets.fresh())
-        if forged is not None:
-            return forged
+    return submission.submit(round_, client, x) if honest else forge(round_, client, field.embed(10 * x))
 
 
 def _encoded(params: Params, update: NDArray[np.float64]) -> NDArray[np.int64]:

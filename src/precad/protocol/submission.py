@@ -57,25 +57,31 @@ def submit(
         raise ValueError(f"the update must have {params.dim} entries, got shape {x.shape}")
     if params.validation is not Validation.NONE and clipping.squared_norm(x) > params.squared_bound:
         raise ValueError(f"the update's squared norm exceeds S = {params.squared_bound}: clip it to C first")
-    extended = field.embed(np.append(x, x.sum() // 2))
+    extended, shape = field.embed(np.append(x, x.sum() // 2)), proof_shape(params)
     while True:
-        submission = assemble(round_, client, x, extended, draw())
+        submission = assemble(round_, client, extended, draw(), lambda masks, z: norm_proof.prove(shape, x, masks, z))
         if submission is not None:
             return submission
 
 
 def assemble(
-    round_: Round, client: str, x: NDArray[np.int64], extended: FieldVector, secrets: ClientSecrets
+    round_: Round,
+    client: str,
+    extended: FieldVector,
+    secrets: ClientSecrets,
+    prove: Callable[[FieldVector, Stream], FieldVector | None],
 ) -> Submission | None:
-    """The submission of x with these secrets, or None if they do not suit x (x, h are the ``extended`` vector)."""
+    """The submission of the ``extended`` vector (x, h) with these secrets, or None if ``prove`` wants others.
+
+    ``prove`` makes the tail from the masks of all wires and the stream of Z, if the task validates by proof.
+    """
     context = round_.context(client)
     share = sharing.share_a(extended, secrets.seed_b, context)
     commitment_a, commitment_b = commit_a(secrets.salt_a, share), commit_b(secrets.salt_b, secrets.seed_b)
     tail = np.empty(0, np.uint64)
     if round_.params.validation is Validation.PROOF:
-        shape = proof_shape(round_.params)
         masks = field.add(masks_of(round_, client, secrets.seed_a), masks_of(round_, client, secrets.seed_b))
-        proof = norm_proof.prove(shape, x, masks, projections(round_, client, commitment_a, commitment_b))
+        proof = prove(masks, projections(round_, client, commitment_a, commitment_b))
         if proof is None:
             return None
         tail = field.sub(proof, tail_b(round_, client, secrets.seed_b), out=proof)

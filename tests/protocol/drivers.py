@@ -1,0 +1,72 @@
+"""Rounds for tests: parameters, updates, and a driver of the pure steps."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from precad.errors import Rejected
+from precad.messages import Check, decode, encode
+from precad.mpc.prg import digest
+from precad.params import Params, Round, Validation
+from precad.protocol import states, submission
+from precad.protocol.round import ServerSecrets
+from precad.protocol.states import Opened, Role
+from precad.protocol.submission import Submission
+
+OTHER = {Role.A: Role.B, Role.B: Role.A}
+
+
+def make_round(dim: int = 100, validation: Validation = Validation.PROOF, **changes: object) -> Round:
+    params = Params(
+        dim=dim,
+        clients=10,
+        record_bound=2.0,
+        client_bound=30.0,
+        noise_multiplier=1.0,
+        validation=validation,
+        **changes,  # type: ignore[arg-type]
+    )
+    return Round(params, digest(b"precad test", b"task"), 3, digest(b"precad test", b"model"))
+
+
+def run_states(
+    round_: Round,
+    submissions: Mapping[str, Submission],
+    secrets: Mapping[Role, ServerSecrets],
+) -> Opened:
+    """Both servers through ``states.py``, all messages through their bytes; their results must agree."""
+    collecting = {role: states.Collecting(round_, role, frozenset(submissions)) for role in Role}
+    rejected: dict[str, Rejected] = {}
+    for client, sent in submissions.items():
+        for role in Role:
+            received = states.receive(collecting[role], client, sent.header, part_of(sent, role))
+            if isinstance(received, Rejected):
+                rejected[client] = received
+            else:
+                collecting[role] = received
+    closing = {role: states.close(collecting[role]) for role in Role}
+    agreed = {role: states.agree(closing[role][0], closing[OTHER[role]][1], secrets[role].nonce) for role in Role}
+    checking = {role: states.challenge(agreed[role][0], agreed[OTHER[role]][1]) for role in Role}
+    shape = submission.proof_shape(round_.params)
+    sizes = {"wires": shape.entry_wires + shape.bit_wires, "sums": 2}
+    for client in sorted(checking[Role.A].headers) if round_.params.validation is Validation.PROOF else ():
+        own = {role: states.check(checking[role], client, part_of(submissions[client], role)) for role in Role}
+        sent_checks = {role: decode(encode(own[role]), Check, **sizes) for role in Role}
+        checking = {role: states.judge(checking[role], own[role], sent_checks[OTHER[role]]) for role in Role}
+    tallied = {
+        role: states.aggregate(
+            checking[role],
+            ((client, part_of(submissions[client], role)) for client in checking[role].valid),
+            secrets[role].noise,
+        )
+        for role in Role
+    }
+    revealed = {role: states.reveal(tallied[role][0], tallied[OTHER[role]][1]) for role in Role}
+    opened = {role: states.finish(revealed[role][0], revealed[OTHER[role]][1]) for role in Role}
+    assert np.array_equal(opened[Role.A].noisy_sum, opened[Role.B].noisy_sum)
+    assert opened[Role.A].valid == opened[Role.B].valid
+    return Opened(opened[Role.A].noisy_sum, opened[Role.A].valid, {**opened[Role.A].rejected, **rejected})
+
+
+def part_of(sent: Submission, role: Role) -> bytes:
+    return sent.part_a if role is Role.A else sent.part_b
