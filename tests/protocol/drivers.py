@@ -37,26 +37,30 @@ def run_states(
     """Both servers through ``states.py``, all messages through their bytes; their results must agree."""
     collecting = {role: states.Collecting(round_, role, frozenset(submissions)) for role in Role}
     rejected: dict[str, Rejected] = {}
+    kept: dict[tuple[Role, str], states.Accepted] = {}
     for client, sent in submissions.items():
         for role in Role:
             received = states.receive(collecting[role], client, sent.header, part_of(sent, role))
             if isinstance(received, Rejected):
                 rejected[client] = received
             else:
-                collecting[role] = received
+                collecting[role], kept[role, client] = received
     closing = {role: states.close(collecting[role]) for role in Role}
     agreed = {role: states.agree(closing[role][0], closing[OTHER[role]][1], secrets[role].nonce) for role in Role}
     checking = {role: states.challenge(agreed[role][0], agreed[OTHER[role]][1]) for role in Role}
     shape = submission.proof_shape(round_.params)
     sizes = {"wires": shape.entry_wires + shape.bit_wires, "sums": 2}
     for client in sorted(checking[Role.A].headers) if round_.params.validation is Validation.PROOF else ():
-        own = {role: states.check(checking[role], client, part_of(submissions[client], role)) for role in Role}
+        own = {role: states.check(checking[role], kept[role, client]) for role in Role}
         sent_checks = {role: decode(encode(own[role]), Check, **sizes) for role in Role}
         checking = {role: states.judge(checking[role], own[role], sent_checks[OTHER[role]]) for role in Role}
     tallied = {
         role: states.aggregate(
             checking[role],
-            ((client, part_of(submissions[client], role)) for client in checking[role].valid),
+            (
+                states.restore(checking[role], client, part_of(submissions[client], role))
+                for client in checking[role].valid
+            ),
             secrets[role].noise,
         )
         for role in Role

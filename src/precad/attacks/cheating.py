@@ -5,6 +5,7 @@ Each cheat makes a submission that the servers must reject, leaving the round as
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np

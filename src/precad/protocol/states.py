@@ -10,9 +10,9 @@
     Tallied     reveal, with the other's Tally   ──▶  Revealed, send NoisyShare
     Revealed    finish, with the other's NoisyShare ▶ Opened
 
-Each "send" is one exchange between the servers, whatever the number of clients. A server's memory is O(1) per
-client: parts stay where the transport keeps them, and are handed in one at a time, once to be checked and once to
-be added. A bad client is :class:`Rejected`; a breach by the other server is a ``ProtocolError``.
+Each "send" is one exchange between the servers, whatever the number of clients. A state's memory is O(1) per
+client: the accepted parts stay with the caller, in memory or on disk, who hands them in one at a time, once to be
+checked and once to be added. A bad client is :class:`Rejected`; a breach by the other server is a ``ProtocolError``.
 
 States are values, and a step may be repeated on the same state and message (a retry gives the same bytes). The one
 exception is the challenge: two challenges on one submission would reveal it, so ``Agreed`` gives its nonce to one
@@ -31,7 +31,7 @@ from precad.messages import Check, Close, Header, NoisyShare, Nonce, PartA, Part
 from precad.mpc.field import FieldVector
 from precad.mpc.once import Once
 from precad.mpc.prg import Digest, digest
-from precad.mpc.secret import Secret
+from precad.mpc.secret import Redacted, Secret
 from precad.params import Round, Validation
 from precad.protocol import aggregation, norm_proof, submission
 from precad.protocol.norm_proof import Challenge
@@ -123,7 +123,15 @@ class Opened:
     rejected: Mapping[str, Rejected]
 
 
-def receive(state: Collecting, client: str, header: bytes, part: bytes) -> Collecting | Rejected:
+@dataclass(frozen=True, repr=False)
+class Accepted(Redacted):
+    """A part that was found to be what its header says: made by :func:`receive` or :func:`restore` alone."""
+
+    header: Header
+    part: PartA | PartB
+
+
+def receive(state: Collecting, client: str, header: bytes, part: bytes) -> tuple[Collecting, Accepted] | Rejected:
     """Take in one client's submission; the first that is well-formed counts (PROTOCOL §4, §10)."""
     if client not in state.selected:
         return Rejected(Reason.NOT_SELECTED)
@@ -137,7 +145,16 @@ def receive(state: Collecting, client: str, header: bytes, part: bytes) -> Colle
     reason = submission.foreign(state.round, client, head) or submission.mismatch(head, body)
     if reason is not None:
         return Rejected(reason)
-    return replace(state, headers={**state.headers, client: head})
+    return replace(state, headers={**state.headers, client: head}), Accepted(head, body)
+
+
+def restore(state: "Checking", client: str, part: bytes) -> Accepted:
+    """A part that was accepted earlier and kept elsewhere as bytes: it must still be what the header says."""
+    body = open_part(state.round, state.role, part)
+    header = state.headers.get(client)
+    if header is None or submission.mismatch(header, body) is not None:
+        raise ProtocolError("a part that was not accepted in this round")
+    return Accepted(header, body)
 
 
 def close(state: Collecting) -> tuple[Closing, Close]:
@@ -181,10 +198,10 @@ def challenge(state: Agreed, peer: Nonce) -> Checking:
     return conclude(checking, state.headers) if params.validation is Validation.NONE else checking
 
 
-def check(state: Checking, client: str, part: bytes) -> Check:
+def check(state: Checking, accepted: Accepted) -> Check:
     """The message about one submission of the closed set (validation by proof)."""
-    header, body = state.headers[client], _recall(state, client, part)
-    shares = submission.expand(state.round, client, body)
+    header, client = _of_this_round(state, accepted), accepted.header.client
+    shares = submission.expand(state.round, client, accepted.part)
     opening = norm_proof.open_check(
         submission.proof_shape(state.round.params),
         _proof(state),
@@ -219,18 +236,19 @@ def conclude(state: Checking, valid: Collection[str], invalid: Collection[str] =
     return replace(state, valid=state.valid.union(valid), rejected={**state.rejected, **rejected})
 
 
-def aggregate(state: Checking, parts: Iterable[tuple[str, bytes]], noise: Secret) -> tuple[Tallied, Tally]:
+def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -> tuple[Tallied, Tally]:
     """Add up the valid submissions' shares and this server's noise: the one noisy share of this round."""
     if state.valid.union(state.rejected) < state.headers.keys():
         raise ProtocolError("submissions of the closed set have no verdict yet")
     seen: set[str] = set()
 
     def shares() -> Iterator[FieldVector]:
-        for client, part in parts:
+        for accepted in submissions:
+            client = _of_this_round(state, accepted).client
             if client not in state.valid or client in seen:
                 raise ProtocolError("a submission to add that is not valid, or was added before")
             seen.add(client)
-            yield submission.share_of(state.round, client, _recall(state, client, part))
+            yield submission.share_of(state.round, client, accepted.part)
 
     share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
     if seen != state.valid:
@@ -269,9 +287,7 @@ def _proof(state: Checking) -> Challenge:
     return state.proof
 
 
-def _recall(state: Checking, client: str, part: bytes) -> PartA | PartB:
-    """A part that was accepted before, handed in again by the transport: it must be the same."""
-    body = open_part(state.round, state.role, part)
-    if client not in state.headers or submission.mismatch(state.headers[client], body) is not None:
-        raise ProtocolError("a part that is not the one accepted in this round")
-    return body
+def _of_this_round(state: Checking, accepted: Accepted) -> Header:
+    if state.headers.get(accepted.header.client) is not accepted.header:
+        raise ProtocolError("a submission that is not of the closed set")
+    return accepted.header
