@@ -4,7 +4,7 @@ So a false vector is caught by the one check that is there to catch it. Used by 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -63,8 +63,17 @@ def forged_tail(shape: Shape, x: FieldVector, h: int, masks: FieldVector, z: Str
     bits = [slack >> i & 1 for i in range(shape.norm_bits)]
     bits += [value >> i & 1 for value in u for i in range(shape.projection_bits)]
     beta = np.array(bits, np.uint64)
-    polynomial = wires.sum_of_squares(x, masks[: shape.entry_wires])
-    return np.concatenate([beta, polynomial[:M], polynomial[M + 1 :], wires.squares(beta, masks[shape.entry_wires :])])
+    polynomial = [field.dot(values, values) for values in _values(x, masks[: shape.entry_wires])]
+    claims = np.array(polynomial[:M] + polynomial[M + 1 :], np.uint64)
+    return np.concatenate([beta, claims, wires.squares(beta, masks[shape.entry_wires :])])
+
+
+def _values(x: FieldVector, masks: FieldVector) -> Iterator[FieldVector]:
+    """The values of all wires at 0, at 1, …, at 2m."""
+    for t in range(2 * M + 1):
+        values = np.empty(masks.size, np.uint64)
+        wires.evaluate(x, masks, wires.lagrange(M + 1, t), values)
+        yield values
 
 
 def _project(x: FieldVector, z: Stream) -> list[int]:

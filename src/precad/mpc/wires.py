@@ -4,18 +4,20 @@ Wire n is the polynomial f_n of degree ≤ m through a random value at 0, its ma
 wire is padded with zeros. Squares f_n² have degree ≤ 2m and are known by their values at 0..2m.
 """
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.mpc.field import FieldVector, P, fold, multiply, reduce_once
+from precad.mpc import field
+from precad.mpc.field import FieldVector, P, fold, multiply
 from precad.mpc.kernels import kernel, mul_add_wide
 
 M = 16
 """m, the number of entries of a wire."""
 
-_LANES = 32  # wires extended at a time: the table of differences stays in the first-level cache
-_LAST = M * _LANES  # where the last row of the table begins
-_P, _0 = np.uint64(P), np.uint64(0)
+_CHUNK = 1 << 11  # wires multiplied at a time
+_0, _LIMB = np.uint64(0), np.uint64((1 << 21) - 1)
 
 
 def count(entries: int) -> int:
@@ -41,18 +43,50 @@ def evaluate(entries: FieldVector, masks: FieldVector, coefficients: FieldVector
     _evaluate(entries, masks, coefficients, out)
 
 
-def sum_of_squares(entries: FieldVector, masks: FieldVector) -> FieldVector:
-    """P = Σ_n f_n² at 0..2m."""
-    out = np.zeros(2 * M + 1, np.uint64)
-    _sum_of_squares(entries, masks, np.empty((M + 1) * _LANES, np.uint64), out)
-    return out
+def sum_of_squares(entries: NDArray[np.int64], masks: FieldVector) -> FieldVector:
+    """P = Σ_n f_n² at 0..2m, for integer entries with Σ x_i² < 2^48.
+
+    With y_n = (mask, entries) of wire n, P(t) = ℓ(t)ᵀ·(Σ_n y_n·y_nᵀ)·ℓ(t). The products with entries are matrix products
+    of float64, and exact: sums of |x_i·x_j| are at most Σ x_i², and a mask enters as three limbs of 21 bits, whose
+    products with 2^11 entries of a position sum to at most 2^21·√(2^11·2^48) < 2^51.
+    """
+    products = np.zeros((M + 3, M), np.int64)
+    rows = np.zeros((min(_CHUNK, masks.size), M + 3))
+    for first in range(0, masks.size, _CHUNK):
+        part, limbs = entries[first * M : (first + _CHUNK) * M], masks[first : first + _CHUNK]
+        whole = part.size // M
+        rows[:whole, :M] = part[: whole * M].reshape(whole, M)
+        rows[whole:, :M] = 0
+        rows[whole : limbs.size, : part.size % M] = part[whole * M :]
+        for limb in range(3):
+            rows[: limbs.size, M + limb] = (limbs >> np.uint64(21 * limb)) & _LIMB
+        chunk = rows[: limbs.size]
+        products = (products + (chunk.T @ chunk[:, :M]).astype(np.int64) % P) % P
+    gram = np.empty((M + 1, M + 1), np.uint64)
+    gram[1:, 1:] = products[:M]
+    gram[0, 0] = field.dot(masks, masks)
+    gram[0, 1:] = gram[1:, 0] = [(a + (b << 21) + (c << 42)) % P for a, b, c in products[M:].T.tolist()]
+    return np.array([field.dot(form, gram.ravel()) for form in _quadratic_forms()], np.uint64)
 
 
 def squares(entries: FieldVector, masks: FieldVector) -> FieldVector:
     """P_n = f_n² at 0 and m+1..2m, wire after wire: m + 1 values each."""
-    out = np.empty(masks.size * (M + 1), np.uint64)
-    _squares(entries, masks, np.empty((M + 1) * _LANES, np.uint64), out.reshape(-1, M + 1))
-    return out
+    out = np.empty((masks.size, M + 1), np.uint64)
+    _squares(entries, masks, _extension(), out)
+    return out.ravel()
+
+
+@cache
+def _extension() -> NDArray[np.uint64]:
+    """Row t: the coefficients ℓ_0..ℓ_m at m + 1 + t."""
+    return np.array([lagrange(M + 1, M + 1 + t) for t in range(M)])
+
+
+@cache
+def _quadratic_forms() -> list[FieldVector]:
+    """ℓ(t)·ℓ(t)ᵀ, flat, for t = 0..2m."""
+    vectors = [lagrange(M + 1, t) for t in range(2 * M + 1)]
+    return [np.concatenate([field.scale(int(a), vector) for a in vector]) for vector in vectors]
 
 
 @kernel
@@ -70,56 +104,12 @@ def _evaluate(entries: FieldVector, masks: FieldVector, coefficients: FieldVecto
 
 
 @kernel
-def _load_differences(entries: FieldVector, masks: FieldVector, first: int, table: NDArray[np.uint64]) -> None:
-    """Row k of ``table`` := the backward difference of order m − k at m, for wires from ``first`` on."""
-    for lane in range(_LANES):
-        n = first + lane
-        table[lane] = masks[n] if n < masks.size else _0
-        for j in range(M):
-            at = n * M + j
-            table[(j + 1) * _LANES + lane] = entries[at] if at < entries.size else _0
-    for order in range(1, M + 1):
-        for i in range((M + 1 - order) * _LANES):
-            difference = table[i + _LANES] - table[i]
-            table[i] = min(difference, difference + _P)
-
-
-@kernel
-def _advance(table: NDArray[np.uint64]) -> None:
-    """Move all differences one point to the right; the last row then holds the next values."""
-    for i in range(M * _LANES):
-        table[i + _LANES] = reduce_once(table[i + _LANES] + table[i])
-
-
-@kernel
-def _sum_of_squares(entries: FieldVector, masks: FieldVector, table: NDArray[np.uint64], out: FieldVector) -> None:
-    for first in range(0, masks.size, _LANES):
-        high, low = _0, _0
-        for n in range(first, min(first + _LANES, masks.size)):
-            high, low = mul_add_wide(high, low, masks[n], masks[n])
-        out[0] = reduce_once(out[0] + fold(high, low))
-        for j in range(M):
-            high, low = _0, _0
-            for at in range(first * M + j, min((first + _LANES) * M, entries.size), M):
-                high, low = mul_add_wide(high, low, entries[at], entries[at])
-            out[j + 1] = reduce_once(out[j + 1] + fold(high, low))
-        _load_differences(entries, masks, first, table)
-        for point in range(M + 1, 2 * M + 1):
-            _advance(table)
-            high, low = _0, _0
-            for lane in range(_LANES):
-                high, low = mul_add_wide(high, low, table[_LAST + lane], table[_LAST + lane])
-            out[point] = reduce_once(out[point] + fold(high, low))
-
-
-@kernel
-def _squares(entries: FieldVector, masks: FieldVector, table: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
-    for first in range(0, masks.size, _LANES):
-        _load_differences(entries, masks, first, table)
-        last = min(first + _LANES, masks.size)
-        for n in range(first, last):
-            out[n, 0] = multiply(masks[n], masks[n])
-        for point in range(1, M + 1):
-            _advance(table)
-            for n in range(first, last):
-                out[n, point] = multiply(table[_LAST + n - first], table[_LAST + n - first])
+def _squares(entries: FieldVector, masks: FieldVector, extension: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
+    for n in range(masks.size):
+        out[n, 0] = multiply(masks[n], masks[n])
+        for t in range(M):
+            high, low = mul_add_wide(_0, _0, extension[t, 0], masks[n])
+            for j in range(min(M, entries.size - n * M)):
+                high, low = mul_add_wide(high, low, extension[t, j + 1], entries[n * M + j])
+            value = fold(high, low)
+            out[n, t + 1] = multiply(value, value)

@@ -56,9 +56,9 @@ def squared_norm(integers: NDArray[np.int64]) -> int:
     """Σ x_i², exactly, for |x_i| < 2^48 and up to 2^32 entries; anything else is a ``ValueError``."""
     if integers.dtype != np.int64 or integers.ndim != 1:
         raise ValueError(f"expected an int64 vector, got {integers.dtype} of shape {integers.shape}")
-    if integers.size and max(int(integers.max()), -int(integers.min())) >= 1 << 48:
+    high, low, largest = _squared_norm(integers)
+    if int(largest) >> 48:
         raise ValueError("an entry is not below 2^48")
-    high, low = _squared_norm(integers)
     return (int(high) << 64) + int(low)
 
 
@@ -84,9 +84,11 @@ def _sum_of_squares(x: NDArray[np.float64]) -> float:
 
 
 @kernel
-def _squared_norm(integers: NDArray[np.int64]) -> tuple[np.uint64, np.uint64]:
-    high, low = np.uint64(0), np.uint64(0)
+def _squared_norm(integers: NDArray[np.int64]) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """The high and low words of the sum, and the largest absolute value (up to its highest bit)."""
+    high, low, largest = np.uint64(0), np.uint64(0), np.uint64(0)
     for i in range(integers.size):
         magnitude = np.uint64(abs(integers[i]))
+        largest |= magnitude
         high, low = mul_add_wide(high, low, magnitude, magnitude)
-    return high, low
+    return high, low, largest

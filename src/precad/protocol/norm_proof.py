@@ -24,6 +24,7 @@ from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.projection import ROWS
 from precad.mpc.secret import Secret
 from precad.mpc.wires import M
+from precad.privacy import clipping
 
 V_BITS = 57
 """The weights v_j have 57 bits: a sum of 128 of them fits in a word, which is what makes vᵀZ fast."""
@@ -99,13 +100,13 @@ class Shape:
 
 
 def prove(shape: Shape, x: NDArray[np.int64], masks: FieldVector, z: Stream) -> FieldVector | None:
-    """The client's tail for x, or None if a projection leaves its window and new salts are needed (steps 2-4)."""
+    """The client's tail for x, ‖x‖² ≤ S, or None if a projection leaves its window and new salts are needed."""
     u = projection.project(x, z) - int(x.sum()) // 2 + shape.window
     if not ((u >= 0) & (u < 2 * shape.window)).all():
         return None
-    slack = shape.squared_bound - int(field.lift(np.array([field.dot(e := field.embed(x), e)], np.uint64))[0])
+    slack = shape.squared_bound - clipping.squared_norm(x)
     bits = np.concatenate([_bits(np.array([slack]), shape.norm_bits), _bits(u, shape.projection_bits)])
-    polynomial = wires.sum_of_squares(e, masks[: shape.entry_wires])
+    polynomial = wires.sum_of_squares(x, masks[: shape.entry_wires])
     return np.concatenate(
         [
             bits,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from precad.errors import Reason
 from precad.messages import Header, Message, PartA, PartB, encode
 from precad.mpc import field, sharing
-from precad.mpc.field import FieldVector
+from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, Purpose, Stream, digest, vector_digest
 from precad.mpc.secret import Redacted, Secret
 from precad.params import Params, Round, Validation
@@ -57,7 +57,9 @@ def submit(
         raise ValueError(f"the update must have {params.dim} entries, got shape {x.shape}")
     if params.validation is not Validation.NONE and clipping.squared_norm(x) > params.squared_bound:
         raise ValueError(f"the update's squared norm exceeds S = {params.squared_bound}: clip it to C first")
-    extended, shape = field.embed(np.append(x, x.sum() // 2)), proof_shape(params)
+    extended, shape = np.empty(params.dim + 1, np.uint64), proof_shape(params)
+    field.embed(x, out=extended[:-1])
+    extended[-1] = int(x.sum()) // 2 % P
     while True:
         submission = assemble(round_, client, extended, draw(), lambda masks, z: norm_proof.prove(shape, x, masks, z))
         if submission is not None:

@@ -1,0 +1,59 @@
+"""Projections against a matrix of bits."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from precad.mpc import projection
+from precad.mpc.field import P
+from precad.mpc.prg import Context, Digest, Purpose, Stream
+from precad.mpc.secret import Secret
+from tests.strategies import vectors
+
+SEED = Secret.fresh()
+SIZES = [1, 2, 7, 100, 8191, 8192, 8193, 20_000]
+
+
+def z() -> Stream:
+    return Stream(SEED, Purpose.Z, Context(Digest(bytes(32)), 0, "c"))
+
+
+def bits(size: int) -> NDArray[np.int64]:
+    """Z as rows × coordinates: bit j of a coordinate's sixteen bytes."""
+    words = np.empty(2 * size, np.uint64)
+    z().fill_words(words)
+    columns = np.unpackbits(words.view(np.uint8).reshape(size, 16), axis=1, bitorder="little")
+    return columns.T.astype(np.int64)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_project(size: int) -> None:
+    x = np.random.default_rng(size).integers(-(1 << 24), 1 << 24, size)
+    assert np.array_equal(projection.project(x, z()), bits(size) @ x)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_weighted_product(size: int) -> None:
+    generator = np.random.default_rng(size)
+    x = generator.integers(0, P, size, dtype=np.uint64)
+    v = generator.integers(0, 1 << 57, projection.ROWS, dtype=np.uint64)
+    expected = sum(int(a) * int(b) for a, b in zip(bits(size).T @ v.astype(object), x, strict=True)) % P
+    assert projection.weighted_product(projection.tables(v), z(), x) == expected
+
+
+@given(vectors(20))
+def test_the_largest_weights_do_not_overflow(x: NDArray[np.uint64]) -> None:
+    v = np.full(projection.ROWS, (1 << 57) - 1, np.uint64)
+    expected = sum(int(a) * int(b) for a, b in zip(bits(20).T @ v.astype(object), x, strict=True)) % P
+    assert projection.weighted_product(projection.tables(v), z(), x) == expected
+
+
+@given(st.integers(0, 127))
+def test_one_weight_selects_one_row(row: int) -> None:
+    x = np.arange(1, 51, dtype=np.uint64)
+    v = np.zeros(projection.ROWS, np.uint64)
+    v[row] = 1
+    expected = int(bits(50)[row] @ x.astype(np.int64))
+    assert projection.weighted_product(projection.tables(v), z(), x) == expected
