@@ -105,9 +105,10 @@ class Check(Message):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Tally(Message):
-    """A ↔ B: the digest of what the sender is about to open."""
+    """A ↔ B: the digest of what the sender is about to open, and of the noisy share that it will send."""
 
     outcome: Digest
+    share: Digest
 
 
 @dataclass(frozen=True, repr=False, eq=False)

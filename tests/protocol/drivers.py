@@ -1,11 +1,12 @@
 """Rounds for tests: parameters, updates, and a driver of the pure steps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from precad.errors import Rejected
-from precad.messages import Check, decode, encode
+from precad.messages import Check, Message, NoisyShare, PartA, decode, encode
 from precad.mpc.prg import digest
 from precad.params import Params, Round, Validation
 from precad.protocol import states, submission
@@ -29,13 +30,32 @@ def make_round(dim: int = 100, validation: Validation = Validation.PROOF, **chan
     return Round(params, digest(b"precad test", b"task"), 3, digest(b"precad test", b"model"))
 
 
+M = TypeVar("M", bound=Message)
+
+
+def message_sizes(round_: Round, kind: type[Message]) -> dict[str, int]:
+    shape = submission.proof_shape(round_.params)
+    if kind is Check:
+        return {"wires": shape.entry_wires + shape.bit_wires, "sums": 2}
+    if kind is PartA:
+        return submission.part_a_sizes(round_.params)
+    return {"share": round_.params.dim} if kind is NoisyShare else {}
+
+
 def run_states(
     round_: Round,
     submissions: Mapping[str, Submission],
     secrets: Mapping[Role, ServerSecrets],
+    tamper: Callable[[bytes, type[Message], Role], bytes] = lambda raw, _kind, _to: raw,
 ) -> Opened:
     """Both servers through ``states.py``, all messages through their bytes; their results must agree."""
     collecting = {role: states.Collecting(round_, role, frozenset(submissions)) for role in Role}
+
+    def deliver(message: M, to: Role) -> M:
+        """Through the bytes, and through whatever the test does to them on their way."""
+        sizes = message_sizes(round_, type(message))
+        return decode(tamper(encode(message), type(message), to), type(message), **sizes)
+
     rejected: dict[str, Rejected] = {}
     kept: dict[tuple[Role, str], states.Accepted] = {}
     for client, sent in submissions.items():
@@ -46,14 +66,14 @@ def run_states(
             else:
                 collecting[role], kept[role, client] = received
     closing = {role: states.close(collecting[role]) for role in Role}
-    agreed = {role: states.agree(closing[role][0], closing[OTHER[role]][1], secrets[role].nonce) for role in Role}
-    checking = {role: states.challenge(agreed[role][0], agreed[OTHER[role]][1]) for role in Role}
-    shape = submission.proof_shape(round_.params)
-    sizes = {"wires": shape.entry_wires + shape.bit_wires, "sums": 2}
+    agreed = {
+        role: states.agree(closing[role][0], deliver(closing[OTHER[role]][1], role), secrets[role].nonce)
+        for role in Role
+    }
+    checking = {role: states.challenge(agreed[role][0], deliver(agreed[OTHER[role]][1], role)) for role in Role}
     for client in sorted(checking[Role.A].headers) if round_.params.validation is Validation.PROOF else ():
         own = {role: states.check(checking[role], kept[role, client]) for role in Role}
-        sent_checks = {role: decode(encode(own[role]), Check, **sizes) for role in Role}
-        checking = {role: states.judge(checking[role], own[role], sent_checks[OTHER[role]]) for role in Role}
+        checking = {role: states.judge(checking[role], own[role], deliver(own[OTHER[role]], role)) for role in Role}
     tallied = {
         role: states.aggregate(
             checking[role],
@@ -65,8 +85,8 @@ def run_states(
         )
         for role in Role
     }
-    revealed = {role: states.reveal(tallied[role][0], tallied[OTHER[role]][1]) for role in Role}
-    opened = {role: states.finish(revealed[role][0], revealed[OTHER[role]][1]) for role in Role}
+    revealed = {role: states.reveal(tallied[role][0], deliver(tallied[OTHER[role]][1], role)) for role in Role}
+    opened = {role: states.finish(revealed[role][0], deliver(revealed[OTHER[role]][1], role)) for role in Role}
     assert np.array_equal(opened[Role.A].noisy_sum, opened[Role.B].noisy_sum)
     assert opened[Role.A].valid == opened[Role.B].valid
     return Opened(opened[Role.A].noisy_sum, opened[Role.A].valid, {**opened[Role.A].rejected, **rejected})

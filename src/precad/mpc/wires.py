@@ -46,9 +46,9 @@ def evaluate(entries: FieldVector, masks: FieldVector, coefficients: FieldVector
 def sum_of_squares(entries: NDArray[np.int64], masks: FieldVector) -> FieldVector:
     """P = Σ_n f_n² at 0..2m, for integer entries with Σ x_i² < 2^48.
 
-    With y_n = (mask, entries) of wire n, P(t) = ℓ(t)ᵀ·(Σ_n y_n·y_nᵀ)·ℓ(t). The products with entries are matrix products
-    of float64, and exact: sums of |x_i·x_j| are at most Σ x_i², and a mask enters as three limbs of 21 bits, whose
-    products with 2^11 entries of a position sum to at most 2^21·√(2^11·2^48) < 2^51.
+    With y_n = (mask, entries) of wire n, P(t) = ℓ(t)ᵀ·(Σ_n y_n·y_nᵀ)·ℓ(t). The products with entries are matrix
+    products of float64, and exact: sums of |x_i·x_j| are at most Σ x_i², and a mask enters as three limbs of
+    21 bits, whose products with 2^11 entries of a position sum to at most 2^21·√(2^11·2^48) < 2^51.
     """
     products = np.zeros((M + 3, M), np.int64)
     rows = np.zeros((min(_CHUNK, masks.size), M + 3))

@@ -30,7 +30,7 @@ from precad.errors import ProtocolError, Reason, Rejected
 from precad.messages import Check, Close, Header, NoisyShare, Nonce, PartA, PartB, Tally, decode
 from precad.mpc.field import FieldVector
 from precad.mpc.once import Once
-from precad.mpc.prg import Digest, digest
+from precad.mpc.prg import Digest, digest, vector_digest
 from precad.mpc.secret import Redacted, Secret
 from precad.params import Round, Validation
 from precad.protocol import aggregation, norm_proof, submission
@@ -104,13 +104,13 @@ class Tallied:
 
 @dataclass(frozen=True)
 class Revealed:
-    """The noisy share may be sent; the other's is awaited."""
+    """The noisy share may be sent; the other's, which its tally fixed, is awaited."""
 
-    round: Round
     valid: frozenset[str]
     rejected: Mapping[str, Rejected]
     outcome: Digest
     share: FieldVector
+    awaited: Digest
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,8 @@ def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -
     share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
     if seen != state.valid:
         raise ProtocolError("a valid submission was not added")
-    outcome = digest(b"precad outcome", state.closed, *(client.encode() for client in sorted(state.valid)))
-    return Tallied(state.round, state.valid, state.rejected, outcome, share), Tally(outcome)
+    outcome = digest(b"precad outcome", state.closed, state.seed, *(name.encode() for name in sorted(state.valid)))
+    return Tallied(state.round, state.valid, state.rejected, outcome, share), Tally(outcome, vector_digest(share))
 
 
 def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
@@ -262,15 +262,15 @@ def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
     if peer.outcome != state.outcome:
         raise ProtocolError("the other server would open another set of submissions")
     return (
-        Revealed(state.round, state.valid, state.rejected, state.outcome, state.share),
+        Revealed(state.valid, state.rejected, state.outcome, state.share, peer.share),
         NoisyShare(state.outcome, state.share),
     )
 
 
 def finish(state: Revealed, peer: NoisyShare) -> Opened:
     """Open the noisy sum."""
-    if peer.outcome != state.outcome:
-        raise ProtocolError("the other server opened another set of submissions")
+    if peer.outcome != state.outcome or vector_digest(peer.share) != state.awaited:
+        raise ProtocolError("the other server's noisy share is not the one that its tally named")
     return Opened(aggregation.open_sum(state.share, peer.share), state.valid, state.rejected)
 
 

@@ -1,0 +1,172 @@
+"""Mutation: every field of every message, in every direction, and never a wrong sum."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from precad.errors import ProtocolError, Rejected
+from precad.messages import KINDS, Header, Message, Nonce, PartA, PartB, decode, encode
+from precad.mpc.field import P
+from precad.mpc.secret import Secret
+from precad.params import Validation
+from precad.protocol import states
+from precad.protocol.round import ServerSecrets
+from precad.protocol.states import Role
+from precad.protocol.submission import Submission
+from tests.protocol.drivers import make_round, message_sizes, run_states
+from tests.protocol.test_conformance import honest_submissions
+
+SECRETS = {role: ServerSecrets.fresh() for role in Role}
+ROUND = make_round(dim=40)
+HONEST = honest_submissions(ROUND)
+FIRST = "honest-0"
+
+
+def mutants(value: Any) -> list[Any]:
+    """Other values of the same type."""
+    if isinstance(value, Secret):
+        return [Secret(other) for other in mutants(value.value)]
+    if isinstance(value, bytes):
+        return [bytes([value[0] ^ 1]) + value[1:], value[:-1] + bytes([value[-1] ^ 128])]
+    if isinstance(value, int):
+        return [value + 1, value ^ 1 << 40]
+    if isinstance(value, str):
+        return [value + "'", "honest-1"]
+    if isinstance(value, tuple):
+        return [value[1:], value[:-1], (*value[:-1], *mutants(value[-1])[:1]), ()]
+    changed = []
+    for at in {0, value.size // 2, value.size - 1}:
+        for error in (1, P - 1, 1 << 60):
+            other = value.copy()
+            other[at] = (int(other[at]) + error) % P
+            changed.append(other)
+    return changed
+
+
+def cases(kinds: list[type[Message]]) -> list[Any]:
+    return [pytest.param(kind, f.name, id=f"{kind.__name__}.{f.name}") for kind in kinds for f in fields(kind)]  # type: ignore[arg-type]
+
+
+CLIENT_FIELDS = {Header: "header", PartA: "part_a", PartB: "part_b"}
+SERVER_MESSAGES = [kind for kind in KINDS if kind not in CLIENT_FIELDS and KINDS[kind] <= 8]
+
+
+@pytest.mark.parametrize(("kind", "name"), cases(list(CLIENT_FIELDS)))
+def test_a_tampered_submission_is_rejected_and_changes_nothing(kind: type[Message], name: str) -> None:
+    raw = getattr(HONEST[FIRST], CLIENT_FIELDS[kind])
+    message = decode(raw, kind, **message_sizes(ROUND, kind))
+    without = run_states(ROUND, {k: v for k, v in HONEST.items() if k != FIRST}, SECRETS)
+    for value in mutants(getattr(message, name)):
+        tampered = encode(replace(message, **{name: value}))  # type: ignore[type-var]
+        submissions = {**HONEST, FIRST: replace(HONEST[FIRST], **{CLIENT_FIELDS[kind]: tampered})}
+        opened = run_states(ROUND, submissions, SECRETS)
+        assert set(opened.rejected) == {FIRST}
+        assert np.array_equal(opened.noisy_sum, without.noisy_sum)
+
+
+@pytest.mark.parametrize("to", Role)
+@pytest.mark.parametrize(("kind", "name"), cases(SERVER_MESSAGES))
+def test_a_tampered_message_between_servers_ends_the_round(kind: type[Message], name: str, to: Role) -> None:
+    """No server opens a sum over another set, or another sum over the same set."""
+
+    def tamper(raw: bytes, got: type[Message], at: Role) -> bytes:
+        if got is not kind or at is not to:
+            return raw
+        message = decode(raw, kind, **message_sizes(ROUND, kind))
+        options = mutants(getattr(message, name))
+        return encode(replace(message, **{name: options[turn % len(options)]}))  # type: ignore[type-var]
+
+    for turn in range(9):  # noqa: B007 - tamper reads it
+        with pytest.raises(ProtocolError):
+            run_states(ROUND, HONEST, SECRETS, tamper)
+
+
+@pytest.mark.parametrize("bit", range(0, 8 * 64, 37))
+def test_flipped_bits_of_client_messages(bit: int) -> None:
+    """Anywhere in the first 64 bytes of each message, and in its last 64."""
+    without = run_states(ROUND, {k: v for k, v in HONEST.items() if k != FIRST}, SECRETS)
+    for name in CLIENT_FIELDS.values():
+        for end in (False, True):
+            raw = bytearray(getattr(HONEST[FIRST], name))
+            raw[bit // 8 - (64 if end else 0)] ^= 1 << bit % 8
+            opened = run_states(ROUND, {**HONEST, FIRST: replace(HONEST[FIRST], **{name: bytes(raw)})}, SECRETS)
+            assert set(opened.rejected) == {FIRST}
+            assert np.array_equal(opened.noisy_sum, without.noisy_sum)
+
+
+def test_a_submission_counts_once() -> None:
+    """Replayed in the same round, it is refused; the first stands."""
+    sent = HONEST[FIRST]
+    state = states.Collecting(ROUND, Role.A, frozenset(HONEST))
+    received = states.receive(state, FIRST, sent.header, sent.part_a)
+    assert not isinstance(received, Rejected)
+    again = states.receive(received[0], FIRST, sent.header, sent.part_a)
+    assert isinstance(again, Rejected)
+    assert "already" in again.reason.value
+
+
+def test_who_was_not_selected_does_not_count() -> None:
+    state = states.Collecting(ROUND, Role.A, frozenset({"honest-1"}))
+    rejected = states.receive(state, FIRST, HONEST[FIRST].header, HONEST[FIRST].part_a)
+    assert isinstance(rejected, Rejected)
+    assert "not selected" in rejected.reason.value
+
+
+def advance(submissions: dict[str, Submission]) -> tuple[states.Checking, dict[str, states.Accepted], states.Agreed]:
+    """Server A, up to its challenge, with itself as its peer."""
+    state = states.Collecting(ROUND, Role.A, frozenset(submissions))
+    kept = {}
+    for client, sent in submissions.items():
+        received = states.receive(state, client, sent.header, sent.part_a)
+        assert not isinstance(received, Rejected)
+        state, kept[client] = received
+    closing, close = states.close(state)
+    agreed, nonce = states.agree(closing, close, Secret.fresh())
+    return states.challenge(agreed, nonce), kept, agreed
+
+
+def test_a_second_challenge_is_refused() -> None:
+    _, _, agreed = advance(HONEST)
+    with pytest.raises(ProtocolError, match="never used twice"):
+        states.challenge(agreed, Nonce(agreed.closed, Secret.fresh()))
+
+
+def test_a_verdict_is_final_and_every_submission_needs_one() -> None:
+    checking, kept, _ = advance(HONEST)
+    with pytest.raises(ProtocolError, match="no verdict yet"):
+        states.aggregate(checking, [], Secret.fresh())
+    judged = states.conclude(checking, {"honest-1", "honest-2"}, {FIRST})
+    for again in ({FIRST}, {"honest-1"}, {"nobody"}):
+        with pytest.raises(ProtocolError, match="verdict"):
+            states.conclude(judged, again)
+    with pytest.raises(ProtocolError, match="not valid"):
+        states.aggregate(judged, [kept[FIRST]], Secret.fresh())
+    with pytest.raises(ProtocolError, match="added before"):
+        states.aggregate(judged, [kept["honest-1"], kept["honest-1"]], Secret.fresh())
+    with pytest.raises(ProtocolError, match="was not added"):
+        states.aggregate(judged, [kept["honest-1"]], Secret.fresh())
+
+
+def test_a_part_of_another_round_cannot_be_slipped_in() -> None:
+    checking, _, _ = advance(HONEST)
+    _, others, _ = advance(honest_submissions(ROUND))
+    with pytest.raises(ProtocolError, match="not of the closed set"):
+        states.check(checking, others[FIRST])
+    with pytest.raises(ProtocolError, match="not accepted in this round"):
+        states.restore(checking, FIRST, HONEST["honest-1"].part_a)
+    with pytest.raises(ProtocolError, match="not accepted in this round"):
+        states.restore(checking, "nobody", HONEST[FIRST].part_a)
+
+
+def test_proof_steps_are_refused_where_nothing_is_validated() -> None:
+    round_ = make_round(dim=40, validation=Validation.NONE)
+    submissions = honest_submissions(round_, 1)
+    state = states.Collecting(round_, Role.A, frozenset(submissions))
+    received = states.receive(state, FIRST, submissions[FIRST].header, submissions[FIRST].part_a)
+    assert not isinstance(received, Rejected)
+    closing, close = states.close(received[0])
+    agreed, nonce = states.agree(closing, close, Secret.fresh())
+    with pytest.raises(ProtocolError, match="validates by none"):
+        states.check(states.challenge(agreed, nonce), received[1])
