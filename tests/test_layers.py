@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "explain": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},
 }
 """Layer → layers below it. ``cli`` may import all; ``precad`` itself loads lazily."""

@@ -14,6 +14,7 @@ from precad.messages import KINDS, VERSION, Close, Header, Message, PartA, PartB
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Secret
+from precad.mpc.triples import Words
 from tests.strategies import vectors
 
 CODECS: dict[Any, st.SearchStrategy[Any]] = {
@@ -23,6 +24,7 @@ CODECS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(min_size=1, max_size=16).filter(str.isprintable),
     tuple[Digest, ...]: st.lists(st.binary(min_size=32, max_size=32).map(Digest), max_size=3).map(tuple),
     FieldVector: st.integers(0, 40).flatmap(vectors),
+    Words: st.lists(st.integers(0, (1 << 64) - 1), max_size=10).map(lambda words: np.array(words, np.uint64)),
 }
 
 

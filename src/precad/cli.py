@@ -3,7 +3,9 @@
 import io
 import json
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,6 +17,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure the speed of precad on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
+ModeOption = Annotated[Literal["proof", "triples", "none"], typer.Option(help="How updates are validated.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
@@ -39,12 +42,91 @@ def main(
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?", not a traceback
 
 
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """A mistake in the input is one sentence and exit code 2."""
+    try:
+        yield
+    except ValueError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
 @app.command()
 def demo() -> None:
     """Run one round of the protocol in memory and show who sees what."""
     from precad import demo as demonstration
 
     demonstration.run()
+
+
+@app.command()
+def protocol(
+    dim: Annotated[int, typer.Option(help="d, the number of the model's parameters.")] = 26_010,
+    clients: Annotated[int, typer.Option(help="n, the number of clients.")] = 100,
+    record_bound: Annotated[float, typer.Option(help="R, the bound on one record's gradient.")] = 2.0,
+    client_bound: Annotated[float, typer.Option(help="C, the bound on a client's update.")] = 30.0,
+    noise_multiplier: Annotated[float, typer.Option(help="σ, each server's noise over the sensitivity.")] = 1.0,
+    mode: ModeOption = "proof",
+    explain: Annotated[bool, typer.Option("--explain", help="Say where each number comes from.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the numbers of the protocol for given parameters: grid, noise, soundness, bytes."""
+    from precad import explain as explanation
+    from precad.params import Params, Validation
+
+    with _plain_errors():
+        params = Params(
+            dim=dim,
+            clients=clients,
+            record_bound=record_bound,
+            client_bound=client_bound,
+            noise_multiplier=noise_multiplier,
+            validation=Validation(mode),
+        )
+        lines = explanation.explain(params)
+    if as_json:
+        typer.echo(json.dumps({line.key: line.value for line in lines}, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"validation by {mode}, d = {dim:,}, C = {client_bound:g}")
+    table.add_column("number", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    if explain:
+        table.add_column("why")
+    for line in lines:
+        table.add_row(line.name, line.shown, *([line.why] if explain else []))
+    Console().print(table)
+
+
+@bench.command("protocol")
+def bench_protocol(
+    dim: Annotated[int, typer.Option(help="d, the number of the model's parameters.")] = 26_010,
+    clients: Annotated[int, typer.Option(help="Submissions in the round.")] = 10,
+    mode: ModeOption = "proof",
+    as_json: JsonOption = False,
+) -> None:
+    """Time one round, party by party, against the keystream that each must expand and against a plain sum."""
+    from precad.bench import protocol as benchmark
+    from precad.params import Validation
+
+    with _plain_errors():
+        row = benchmark.run(dim, clients, Validation(mode))
+    if as_json:
+        typer.echo(json.dumps(row, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("figure", title="precad bench protocol")
+    table.add_column("value", justify="right")
+    for name, value in row.items():
+        table.add_row(
+            name, f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+        )
+    Console().print(table)
 
 
 @bench.command()

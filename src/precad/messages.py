@@ -9,6 +9,7 @@ multiple of 8 bytes, all numbers little-endian::
     str                length: 8 bytes, then 1 to 64 bytes of UTF-8
     tuple of Digest    count: 8 bytes, then 32 bytes each
     FieldVector        count: 8 bytes, then 8 bytes an entry, every entry below p
+    Words              count: 8 bytes, then 8 bytes a word
 
 Every message has exactly one encoding, and :func:`decode` accepts nothing else: any other byte string is a
 ``ProtocolError``. Nothing is allocated that the input does not already hold; vectors are read-only views of
@@ -27,6 +28,7 @@ from precad.mpc import field
 from precad.mpc.field import FieldVector
 from precad.mpc.prg import DIGEST_BYTES, MAX_NAME_BYTES, Digest, check_name
 from precad.mpc.secret import SECRET_BYTES, Redacted, Secret
+from precad.mpc.triples import Words
 
 VERSION = 1
 
@@ -119,6 +121,49 @@ class NoisyShare(Message):
     share: FieldVector
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class DealA(Message):
+    """Dealer → A: the seed of all A's shares of a round's correlated randomness (PROTOCOL §5)."""
+
+    seed: Secret
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DealB(Message):
+    """Dealer → B: the seed of what is free in B's shares, and the rest: of a·a, of the masks' bits, of the ANDs."""
+
+    seed: Secret
+    norms: FieldVector
+    mask_bits: Words
+    and_bits: Words
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Masked(Message):
+    """A ↔ B: the sender's shares of one submission's x − a, and of its masked projections."""
+
+    client: str
+    b: FieldVector
+    projections: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NormOpening(Message):
+    """A ↔ B: the sender's shares of all submissions' masked norms, and H of all that it has seen opened before."""
+
+    opened: Digest
+    values: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Gate(Message):
+    """A ↔ B: the sender's shares of one level's masked bits, and H of all that it has seen opened before."""
+
+    level: int
+    opened: Digest
+    words: Words
+
+
 KINDS: dict[type[Message], int] = {
     Header: 1,
     PartA: 2,
@@ -128,6 +173,11 @@ KINDS: dict[type[Message], int] = {
     Check: 6,
     Tally: 7,
     NoisyShare: 8,
+    DealA: 9,
+    DealB: 10,
+    Masked: 11,
+    NormOpening: 12,
+    Gate: 13,
 }
 """The number of each message on the wire. A number is never given twice."""
 
@@ -163,7 +213,7 @@ def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
     for name, codec in _LAYOUTS[expected]:
         value = codec.read(reader)
         if isinstance(value, np.ndarray):
-            value = _checked_vector(value, f"{expected.__name__}.{name}", sizes[name])
+            _check_vector(value, f"{expected.__name__}.{name}", sizes[name], below_p=codec.below_p)
         values.append(value)
     if reader.at != size:
         raise ProtocolError(f"{size - reader.at} bytes after the end of {expected.__name__}")
@@ -190,6 +240,7 @@ class _Reader:
 class _Codec:
     write: Callable[[Any], list[bytes | memoryview]]
     read: Callable[[_Reader], Any]
+    below_p: bool = False
 
 
 def _write_int(value: int) -> list[bytes | memoryview]:
@@ -237,19 +288,22 @@ def _read_name(reader: _Reader) -> str:
 def _write_vector(value: FieldVector) -> list[bytes | memoryview]:
     if not field.is_canonical(value):
         raise ValueError("a vector to send has an entry of p or more")
+    return _write_words(Words(value))
+
+
+def _write_words(value: Words) -> list[bytes | memoryview]:
     return [value.size.to_bytes(8, "little"), value.view(np.uint8).data]
 
 
-def _read_vector(reader: _Reader) -> FieldVector:
-    return np.frombuffer(reader.take(8 * reader.integer()), np.uint64)
+def _read_words(reader: _Reader) -> Words:
+    return Words(np.frombuffer(reader.take(8 * reader.integer()), np.uint64))
 
 
-def _checked_vector(vector: FieldVector, name: str, size: int) -> FieldVector:
+def _check_vector(vector: FieldVector, name: str, size: int, *, below_p: bool) -> None:
     if vector.size != size:
         raise ProtocolError(f"{name} has {vector.size} entries, expected {size}")
-    if not field.is_canonical(vector):
+    if below_p and not field.is_canonical(vector):
         raise ProtocolError(f"{name} has an entry that is not below p")
-    return vector
 
 
 _CODECS: dict[Any, _Codec] = {
@@ -258,7 +312,8 @@ _CODECS: dict[Any, _Codec] = {
     Secret: _Codec(lambda secret: [secret.value], lambda reader: Secret(bytes(reader.take(SECRET_BYTES)))),
     str: _Codec(_write_name, _read_name),
     tuple[Digest, ...]: _Codec(_write_digests, _read_digests),
-    FieldVector: _Codec(_write_vector, _read_vector),
+    FieldVector: _Codec(_write_vector, _read_words, below_p=True),
+    Words: _Codec(_write_words, _read_words),
 }
 
 

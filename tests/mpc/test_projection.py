@@ -57,3 +57,27 @@ def test_one_weight_selects_one_row(row: int) -> None:
     v[row] = 1
     expected = int(bits(50)[row] @ x.astype(np.int64))
     assert projection.weighted_product(projection.tables(v), z(), x) == expected
+
+
+def round_z() -> Stream:
+    return Stream(SEED, Purpose.ROUND_Z, Context(Digest(bytes(32)), 0, "c"))
+
+
+def projected(x: NDArray[np.uint64]) -> list[int]:
+    """Z·x mod p on 64 rows, a word of the stream a coordinate."""
+    columns = np.empty(x.size, np.uint64)
+    round_z().fill_words(columns)
+    pairs = [(int(column), int(entry)) for column, entry in zip(columns, x, strict=True)]
+    return [sum(entry for column, entry in pairs if column >> row & 1) % P for row in range(projection.ROUND_ROWS)]
+
+
+@given(vectors(40))
+def test_project_share(x: NDArray[np.uint64]) -> None:
+    assert projection.project_share(x, round_z()).tolist() == projected(x)
+
+
+@pytest.mark.parametrize("size", [0, *SIZES])
+def test_project_share_of_the_largest_entries(size: int) -> None:
+    x = np.full(size, P - 1, np.uint64)
+    x[::3] = np.arange(x[::3].size, dtype=np.uint64)
+    assert projection.project_share(x, round_z()).tolist() == projected(x)

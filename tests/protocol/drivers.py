@@ -1,17 +1,20 @@
 """Rounds for tests: parameters, updates, and a driver of the pure steps."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from precad.errors import Rejected
-from precad.messages import Check, Message, NoisyShare, PartA, decode, encode
+from precad.messages import Check, Gate, Masked, Message, NoisyShare, Nonce, NormOpening, PartA, decode, encode
+from precad.mpc.once import Once
 from precad.mpc.prg import digest
+from precad.mpc.secret import Secret
 from precad.params import Params, Round, Validation
-from precad.protocol import states, submission
+from precad.protocol import dealing, norm_triples, states, submission
+from precad.protocol.dealing import Plan
 from precad.protocol.round import ServerSecrets
-from precad.protocol.states import Opened, Role
+from precad.protocol.states import Checking, Opened, Role
 from precad.protocol.submission import Submission
 
 OTHER = {Role.A: Role.B, Role.B: Role.A}
@@ -33,8 +36,13 @@ def make_round(dim: int = 100, validation: Validation = Validation.PROOF, **chan
 M = TypeVar("M", bound=Message)
 
 
-def message_sizes(round_: Round, kind: type[Message]) -> dict[str, int]:
+def message_sizes(round_: Round, kind: type[Message], clients: int = 0, level: int = 0) -> dict[str, int]:
     shape = submission.proof_shape(round_.params)
+    if kind in (Masked, NormOpening, Gate):
+        plan = Plan(round_.params.dim, clients)
+        return (
+            plan.masked_sizes if kind is Masked else plan.norm_sizes if kind is NormOpening else plan.gate_sizes(level)
+        )
     if kind is Check:
         return {"wires": shape.entry_wires + shape.bit_wires, "sums": 2}
     if kind is PartA:
@@ -53,7 +61,8 @@ def run_states(
 
     def deliver(message: M, to: Role) -> M:
         """Through the bytes, and through whatever the test does to them on their way."""
-        sizes = message_sizes(round_, type(message))
+        clients = len(agreed[to][0].headers) if to in agreed else 0
+        sizes = message_sizes(round_, type(message), clients, getattr(message, "level", 0))
         return decode(tamper(encode(message), type(message), to), type(message), **sizes)
 
     rejected: dict[str, Rejected] = {}
@@ -66,7 +75,8 @@ def run_states(
             else:
                 collecting[role], kept[role, client] = received
     closing = {role: states.close(collecting[role]) for role in Role}
-    agreed = {
+    agreed: dict[Role, tuple[states.Agreed, Nonce]] = {}
+    agreed |= {
         role: states.agree(closing[role][0], deliver(closing[OTHER[role]][1], role), secrets[role].nonce)
         for role in Role
     }
@@ -74,6 +84,8 @@ def run_states(
     for client in sorted(checking[Role.A].headers) if round_.params.validation is Validation.PROOF else ():
         own = {role: states.check(checking[role], kept[role, client]) for role in Role}
         checking = {role: states.judge(checking[role], own[role], deliver(own[OTHER[role]], role)) for role in Role}
+    if round_.params.validation is Validation.TRIPLES:
+        checking = _run_triples(checking, kept, deliver)
     tallied = {
         role: states.aggregate(
             checking[role],
@@ -94,3 +106,28 @@ def run_states(
 
 def part_of(sent: Submission, role: Role) -> bytes:
     return sent.part_a if role is Role.A else sent.part_b
+
+
+def _run_triples(
+    checking: Mapping[Role, Checking],
+    kept: Mapping[tuple[Role, str], states.Accepted],
+    deliver: Callable[[Any, Role], Any],
+) -> dict[Role, Checking]:
+    clients = sorted(checking[Role.A].headers)
+    deals = dealing.deal(checking[Role.A].round, clients, Secret.fresh(), Secret.fresh())
+    masking = {
+        Role.A: states.begin_triples(checking[Role.A], Once("the deal", deals[0])),
+        Role.B: states.begin_triples(checking[Role.B], Once("the deal", deals[1])),
+    }
+    for client in clients:
+        own = {role: states.mask(checking[role], masking[role], kept[role, client]) for role in Role}
+        masking = {
+            role: norm_triples.absorb(masking[role], own[role], deliver(own[OTHER[role]], role)) for role in Role
+        }
+    opening = {role: norm_triples.open_norms(masking[role]) for role in Role}
+    at: dict[Role, Any] = {
+        role: norm_triples.compare(opening[role][0], deliver(opening[OTHER[role]][1], role)) for role in Role
+    }
+    while isinstance(at[Role.A], tuple):
+        at = {role: norm_triples.step(at[role][0], deliver(at[OTHER[role]][1], role)) for role in Role}
+    return {role: states.decide(checking[role], at[role]) for role in Role}

@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from precad.bench import medians
 from precad.errors import PrecadError, Rejected
 from precad.messages import encode
+from precad.mpc.once import Once
 from precad.mpc.prg import Purpose, Stream, digest
 from precad.mpc.secret import Secret
 from precad.params import Params, Round, Validation
 from precad.privacy import clipping
-from precad.protocol import aggregation, states, submission
+from precad.protocol import aggregation, dealing, norm_triples, states, submission
+from precad.protocol.dealing import Plan
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
 
-EXCHANGES = {Validation.PROOF: 5, Validation.NONE: 4}
-"""Messages that each server sends the other in a round: close, nonce, (check,) tally, noisy share."""
+FIXED_EXCHANGES = 4
+"""Messages that each server sends the other in every round: close, nonce, tally, noisy share."""
 
 OTHER = {Role.A: Role.B, Role.B: Role.A}
 
@@ -55,7 +57,7 @@ def run(dim: int, clients: int, validation: Validation, repeats: int = 7) -> dic
         "server_round_ms": ms["A"] + ms["once A"],
         "plain_round_ms": medians({"plain": lambda: _plain_round(params, floats)}, repeats)["plain"],
         **rounds[0].bytes,
-        "exchanges": EXCHANGES[validation],
+        "exchanges": FIXED_EXCHANGES + _validation_exchanges(params),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
@@ -89,6 +91,8 @@ class _Stopwatch(dict[str, float]):
         if round_.params.validation is Validation.PROOF:
             for name in sent:
                 checking = self._check(checking, {role: kept[role, name] for role in Role})
+        if round_.params.validation is Validation.TRIPLES:
+            checking = self._compare(checking, kept)
         self._open(checking, kept)
         return self
 
@@ -125,6 +129,39 @@ class _Stopwatch(dict[str, float]):
                 judged[role] = states.judge(checking[role], own[role], own[OTHER[role]])
         return judged
 
+    def _compare(
+        self, checking: dict[Role, states.Checking], kept: dict[tuple[Role, str], states.Accepted]
+    ) -> dict[Role, states.Checking]:
+        clients = sorted(checking[Role.A].headers)
+        with self.running("dealer"):
+            deal_a, deal_b = dealing.deal(checking[Role.A].round, clients, Secret.fresh(), Secret.fresh())
+        masking = {
+            Role.A: states.begin_triples(checking[Role.A], Once("the deal", deal_a)),
+            Role.B: states.begin_triples(checking[Role.B], Once("the deal", deal_b)),
+        }
+        for name in clients:
+            own = {}
+            for role in Role:
+                with self.running(role.name):
+                    own[role] = states.mask(checking[role], masking[role], kept[role, name])
+            for role in Role:
+                with self.running(role.name):
+                    masking[role] = norm_triples.absorb(masking[role], own[role], own[OTHER[role]])
+        plan = masking[Role.A].plan
+        self.bytes["bytes_a_to_b"] = self.bytes["bytes_b_to_a"] = plan.server_bytes // len(clients)
+        self.bytes["bytes_dealer_b"] = plan.dealer_bytes // len(clients)
+        opening = {role: norm_triples.open_norms(masking[role]) for role in Role}
+        at: dict[Role, Any] = {}
+        for role in Role:
+            with self.running(role.name):
+                at[role] = norm_triples.compare(opening[role][0], opening[OTHER[role]][1])
+        while isinstance(at[Role.A], tuple):
+            sent = {role: at[role][1] for role in Role}
+            for role in Role:
+                with self.running(role.name):
+                    at[role] = norm_triples.step(at[role][0], sent[OTHER[role]])
+        return {role: states.decide(checking[role], at[role]) for role in Role}
+
     def _open(self, checking: dict[Role, states.Checking], kept: dict[tuple[Role, str], states.Accepted]) -> None:
         tallied, revealed = {}, {}
         for role in Role:
@@ -145,8 +182,10 @@ class _Stopwatch(dict[str, float]):
 
 
 def _keystream(round_: Round, role: Role) -> None:
-    """All the bytes of AES-CTR that a server must expand for one submission: B also its shares, A only Z and masks."""
+    """The AES-CTR that a server must expand for one submission: Z and masks, or a and Z; B also all its shares."""
     params, words = round_.params, 0
+    if params.validation is Validation.TRIPLES:
+        words += 3 * params.dim  # a twice, and Z
     if params.validation is Validation.PROOF:
         shape = submission.proof_shape(params)
         words += 2 * params.dim + shape.entry_wires + shape.bit_wires
@@ -156,6 +195,12 @@ def _keystream(round_: Round, role: Role) -> None:
     stream = Stream(Secret.fresh(), Purpose.SHARE, round_.context("bench"))
     for start in range(0, words, chunk.size):
         stream.fill_words(chunk[: words - start])
+
+
+def _validation_exchanges(params: Params) -> int:
+    if params.validation is Validation.TRIPLES:
+        return Plan(params.dim, 1).exchanges
+    return 1 if params.validation is Validation.PROOF else 0
 
 
 def _plain_round(params: Params, updates: NDArray[np.float64]) -> NDArray[np.float64]:

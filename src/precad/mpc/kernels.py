@@ -57,13 +57,14 @@ def _cache_dir(user_choice: str) -> str:
     package = Path(__file__).parent.parent
     sources = [path.read_bytes() for path in sorted(package.rglob("*.py"))]
     name = hashlib.blake2b(b"".join(s for s in sources if b"kernel" in s), digest_size=8).hexdigest()
-    for base in (user_choice, package / "__pycache__", Path.home() / ".cache" / "precad"):
-        folder = Path(base) / f"kernels-{name}"
+    bases = [Path(user_choice)] if user_choice else [package / "__pycache__", Path.home() / ".cache" / "precad"]
+    for base in bases:
+        folder = base / f"kernels-{name}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if base and os.access(folder, os.W_OK):
+        if os.access(folder, os.W_OK):
             return str(folder)
     return user_choice
 

@@ -51,6 +51,12 @@ class Purpose(Enum):
     Z = b"precad Z"
     CHALLENGE = b"precad challenge"
     NOISE = b"precad noise"
+    ROUND_Z = b"precad round Z"
+    SQUARE = b"precad square"
+    SQUARE_SHARE = b"precad norm"
+    MASK = b"precad mask"
+    MASK_BITS = b"precad mask bits"
+    AND = b"precad and"
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,50 @@
-"""Random 0/1 projections of a vector: 128 rows at a time, sixteen bytes of keystream a coordinate (PROTOCOL §4).
+"""Random 0/1 projections of a vector: a byte of keystream a coordinate for each eight rows (PROTOCOL §4, §5).
 
-Bit j of a coordinate's 128 bits is its entry z_ji in row j of Z. Neither Z·x nor vᵀZ is computed bit by bit: a
-byte of the keystream stands for eight rows, so x_i is added to one of 256 buckets for each byte, or v is looked
-up in a table of its 256 partial sums.
+Bit j of a coordinate's bits is its entry z_ji in row j of Z. Neither Z·x nor vᵀZ is computed bit by bit: a byte of
+the keystream stands for eight rows, so x_i is added to one of 256 buckets for each byte, or v is looked up in a
+table of its 256 partial sums. A client projects its vector on 128 rows; servers that draw Z themselves project their
+shares on 64.
 """
+
+from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from precad.mpc import field
 from precad.mpc.field import FieldVector, P, fold, reduce_once
 from precad.mpc.kernels import kernel, mul_add_wide
 from precad.mpc.prg import Stream
 
 ROWS = 128
+"""The rows of a Z that a hash of the submission fixes, and that can be searched for offline."""
+ROUND_ROWS = 64
+"""The rows of a Z that the servers draw after closing."""
+
 _BYTES = ROWS // 8
 _CHUNK = 1 << 13
-_0, _255 = np.uint64(0), np.uint64(255)
+_0, _8, _32, _255, _LOW = (np.uint64(value) for value in (0, 8, 32, 255, (1 << 32) - 1))
+_BITS = (np.arange(256)[:, None] >> np.arange(8)) & 1
+_Scalar = TypeVar("_Scalar", np.int64, np.uint64)
 
 
 def project(x: NDArray[np.int64], z: Stream) -> NDArray[np.int64]:
     """Z·x over the integers, for |x_i| < 2^31 and up to 2^32 entries."""
     buckets = np.zeros(_BYTES * 256, np.int64)
-    words = np.empty(2 * min(_CHUNK, x.size), np.uint64)
-    for start in range(0, x.size, _CHUNK):
-        part = x[start : start + _CHUNK]
-        z.fill_words(words[: 2 * part.size])
+    for part, words in _columns(x, z, ROWS):
         _fill_buckets(part, words, buckets)
-    bits = (np.arange(256)[:, None] >> np.arange(8)) & 1
-    return (buckets.reshape(_BYTES, 256) @ bits).ravel()
+    return (buckets.reshape(_BYTES, 256) @ _BITS).ravel()
+
+
+def project_share(share: FieldVector, z: Stream) -> FieldVector:
+    """Z·share mod p on 64 rows."""
+    buckets = np.zeros(ROUND_ROWS // 8 * 256, np.uint64)
+    for part, words in _columns(share, z, ROUND_ROWS):
+        _fill_field_buckets(part, words, buckets)
+    halves = np.concatenate([buckets >> _32, buckets & _LOW]).astype(np.int64)  # 256 of them sum to less than 2^40
+    high, low = field.embed((halves.reshape(-1, 256) @ _BITS).ravel()).reshape(2, ROUND_ROWS)
+    return field.axpy(1 << 32, high, low)
 
 
 def tables(v: FieldVector) -> FieldVector:
@@ -42,13 +59,19 @@ def tables(v: FieldVector) -> FieldVector:
 
 def weighted_product(v_tables: FieldVector, z: Stream, x: FieldVector) -> int:
     """(vᵀZ)·x mod p."""
-    words = np.empty(2 * min(_CHUNK, x.size), np.uint64)
-    total = 0
+    return sum(int(_weighted_product(part, words, v_tables)) for part, words in _columns(x, z, ROWS)) % P
+
+
+def _columns(x: NDArray[_Scalar], z: Stream, rows: int) -> Iterator[tuple[NDArray[_Scalar], NDArray[np.uint64]]]:
+    """The entries of x a few at a time, each time with their columns of Z in the same buffer."""
+    x = x.view()
+    x.flags.writeable = False  # so that each kernel is compiled once
+    buffer = np.empty(rows // 64 * min(_CHUNK, x.size), np.uint64)
     for start in range(0, x.size, _CHUNK):
         part = x[start : start + _CHUNK]
-        z.fill_words(words[: 2 * part.size])
-        total += int(_weighted_product(part, words, v_tables))
-    return total % P
+        words = buffer[: rows // 64 * part.size]
+        z.fill_words(words)
+        yield part, words
 
 
 @kernel
@@ -59,6 +82,16 @@ def _fill_buckets(x: NDArray[np.int64], words: NDArray[np.uint64], buckets: NDAr
             for byte in range(8):
                 place = np.uint64(2048 * half + 256 * byte) + ((word >> np.uint64(8 * byte)) & _255)
                 buckets[place] += x[i]
+
+
+@kernel
+def _fill_field_buckets(x: FieldVector, words: NDArray[np.uint64], buckets: NDArray[np.uint64]) -> None:
+    for i in range(x.size):
+        word, entry = words[i], x[i]
+        for byte in range(8):
+            place = np.uint64(256 * byte) + ((word >> np.uint64(8 * byte)) & _255)
+            total = buckets[place] + entry
+            buckets[place] = total + (_8 if total < entry else _0)  # a wrapped word lacks 2^64 ≡ 8
 
 
 @kernel

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from precad.errors import ProtocolError, Reason, Rejected
 from precad.messages import Header, PartA, PartB, decode
+from precad.mpc.field import FieldVector
+from precad.mpc.once import Once
 from precad.mpc.prg import Digest, digest
 from precad.mpc.secret import Redacted, Secret
 from precad.params import Round, Validation
 from precad.privacy import clipping
-from precad.protocol import aggregation, norm_proof, submission
+from precad.protocol import aggregation, dealing, norm_proof, norm_triples, submission
 from precad.protocol.states import Opened
 from precad.protocol.submission import Submission
 
@@ -89,10 +91,24 @@ def _receive(round_: Round, submissions: Mapping[str, Submission]) -> tuple[Part
     return parts, rejected
 
 
+def _validate_by_triples(round_: Round, parts: Parts, seed: Digest) -> list[str]:
+    """With the dealer, a third party, in the same memory."""
+    clients = sorted(parts)
+    deal_a, deal_b = dealing.deal(round_, clients, Secret.fresh(), Secret.fresh())
+
+    def shares(client: str) -> tuple[FieldVector, FieldVector]:
+        _, part_a, part_b = parts[client]
+        return submission.share_of(round_, client, part_a), submission.share_of(round_, client, part_b)
+
+    return norm_triples.validate(round_, clients, shares, seed, Once("the deal", deal_a), Once("the deal", deal_b))
+
+
 def _validate(round_: Round, parts: Parts, seed: Digest) -> list[str]:
     """The clients whose update is within C."""
     if round_.params.validation is Validation.NONE:
         return list(parts)
+    if round_.params.validation is Validation.TRIPLES:
+        return _validate_by_triples(round_, parts, seed)
     shape = submission.proof_shape(round_.params)
     challenge = norm_proof.derive_challenge(shape, seed, round_.context("challenge"))
     valid = []

@@ -6,6 +6,7 @@
     Closing     agree, with the other's Close    ──▶  Agreed, send Nonce
     Agreed      challenge, with the other's Nonce ─▶  Checking
     Checking    check each submission, send Check; judge it, with the other's Check
+                (or begin_triples, mask each submission, …, decide: see norm_triples.py)
                 aggregate the valid shares       ──▶  Tallied, send Tally
     Tallied     reveal, with the other's Tally   ──▶  Revealed, send NoisyShare
     Revealed    finish, with the other's NoisyShare ▶ Opened
@@ -27,14 +28,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import ProtocolError, Reason, Rejected
-from precad.messages import Check, Close, Header, NoisyShare, Nonce, PartA, PartB, Tally, decode
+from precad.messages import (
+    Check,
+    Close,
+    DealA,
+    DealB,
+    Header,
+    Masked,
+    NoisyShare,
+    Nonce,
+    PartA,
+    PartB,
+    Tally,
+    decode,
+)
 from precad.mpc.field import FieldVector
 from precad.mpc.once import Once
 from precad.mpc.prg import Digest, digest, vector_digest
 from precad.mpc.secret import Redacted, Secret
 from precad.params import Round, Validation
-from precad.protocol import aggregation, norm_proof, submission
+from precad.protocol import aggregation, norm_proof, norm_triples, submission
 from precad.protocol.norm_proof import Challenge
+from precad.protocol.norm_triples import Decided, Masking
 
 
 class Role(Enum):
@@ -227,6 +242,22 @@ def judge(state: Checking, own: Check, peer: Check) -> Checking:
     return conclude(state, set(), {own.client})
 
 
+def begin_triples(state: Checking, deal: Once[DealA] | Once[DealB]) -> Masking:
+    """Begin validation by triples, with the dealer's correlation for this closed set; ``norm_triples`` goes on."""
+    return norm_triples.begin(state.round, state.role is Role.A, sorted(state.headers), state.seed, deal)
+
+
+def mask(state: Checking, masking: Masking, accepted: Accepted) -> Masked:
+    """The message about one submission of the closed set (validation by triples)."""
+    client = _of_this_round(state, accepted).client
+    return norm_triples.mask(masking, client, submission.share_of(state.round, client, accepted.part))
+
+
+def decide(state: Checking, decided: Decided) -> Checking:
+    """Record the verdicts of the gates."""
+    return conclude(state, decided.valid, state.headers.keys() - decided.valid)
+
+
 def conclude(state: Checking, valid: Collection[str], invalid: Collection[str] = ()) -> Checking:
     """Record verdicts; *invalid* is final."""
     for client in (*valid, *invalid):
@@ -238,7 +269,7 @@ def conclude(state: Checking, valid: Collection[str], invalid: Collection[str] =
 
 def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -> tuple[Tallied, Tally]:
     """Add up the valid submissions' shares and this server's noise: the one noisy share of this round."""
-    if state.valid.union(state.rejected) < state.headers.keys():
+    if not state.headers.keys() <= state.valid.union(state.rejected):
         raise ProtocolError("submissions of the closed set have no verdict yet")
     seen: set[str] = set()
 
