@@ -40,6 +40,15 @@ def test_dot_equals_python_integers(vectors: list[NDArray[np.uint64]]) -> None:
     assert field.dot(x, y) == sum(a * b for a, b in zip(ints(x), ints(y), strict=True)) % P
 
 
+@given(equal_vectors(2))
+def test_outer_and_dot_rows_equal_python_integers(vectors: list[NDArray[np.uint64]]) -> None:
+    x, y = vectors
+    products = field.outer(x, y)
+    assert ints(products) == [a * b % P for a in ints(x) for b in ints(y)]
+    rows = products.reshape(x.size, y.size)
+    assert ints(field.dot_rows(rows, y)) == [field.dot(np.ascontiguousarray(row), y) for row in rows]
+
+
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 4096, 100_003])
 def test_dot_of_the_largest_entries_does_not_overflow(size: int) -> None:
     x = np.full(size, P - 1, np.uint64)

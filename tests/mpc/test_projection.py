@@ -13,7 +13,7 @@ from precad.mpc.secret import Secret
 from tests.strategies import vectors
 
 SEED = Secret.fresh()
-SIZES = [1, 2, 7, 100, 8191, 8192, 8193, 20_000]
+SIZES = [1, 2, 7, 100, 16_383, 16_384, 16_385, 40_000]
 
 
 def z() -> Stream:

@@ -77,6 +77,22 @@ def dot(x: FieldVector, y: FieldVector) -> int:
     return int(_dot(x, _input(y, x.size)))
 
 
+def outer(x: FieldVector, y: FieldVector) -> FieldVector:
+    """x_i·y_j, flat: the products with x_1 first."""
+    x, y = _input(x), _input(y)
+    out = np.empty(x.size * y.size, np.uint64)
+    _outer(x, y, out)
+    return out
+
+
+def dot_rows(rows: NDArray[np.uint64], x: FieldVector) -> FieldVector:
+    """The product of each row of a matrix with x."""
+    x = _input(x)
+    out = np.empty(rows.shape[0], np.uint64)
+    _dot_rows(_input(rows.ravel(), out.size * x.size), x, out)
+    return out
+
+
 def total(vectors: Iterable[FieldVector], size: int) -> FieldVector:
     """The sum of any number of vectors of ``size`` entries, taken one at a time; zeros if there are none."""
     result = np.zeros(size, np.uint64)
@@ -170,6 +186,19 @@ def _dot(x: FieldVector, y: FieldVector) -> np.uint64:
             high, low = mul_add_wide(high, low, x[i], y[i])
         result = reduce_once(result + fold(high, low))
     return result
+
+
+@kernel
+def _dot_rows(rows: FieldVector, x: FieldVector, out: FieldVector) -> None:
+    for i in range(out.size):
+        out[i] = _dot(rows[i * x.size : (i + 1) * x.size], x)
+
+
+@kernel
+def _outer(x: FieldVector, y: FieldVector, out: FieldVector) -> None:
+    for i in range(x.size):
+        for j in range(y.size):
+            out[i * y.size + j] = multiply(x[i], y[j])
 
 
 @kernel

@@ -23,7 +23,7 @@ ROUND_ROWS = 64
 """The rows of a Z that the servers draw after closing."""
 
 _BYTES = ROWS // 8
-_CHUNK = 1 << 13
+_CHUNK = 1 << 14
 _0, _8, _32, _255, _LOW = (np.uint64(value) for value in (0, 8, 32, 255, (1 << 32) - 1))
 _BITS = (np.arange(256)[:, None] >> np.arange(8)) & 1
 _Scalar = TypeVar("_Scalar", np.int64, np.uint64)

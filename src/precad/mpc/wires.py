@@ -66,7 +66,7 @@ def sum_of_squares(entries: NDArray[np.int64], masks: FieldVector) -> FieldVecto
     gram[1:, 1:] = products[:M]
     gram[0, 0] = field.dot(masks, masks)
     gram[0, 1:] = gram[1:, 0] = [(a + (b << 21) + (c << 42)) % P for a, b, c in products[M:].T.tolist()]
-    return np.array([field.dot(form, gram.ravel()) for form in _quadratic_forms()], np.uint64)
+    return field.dot_rows(_quadratic_forms(), gram.ravel())
 
 
 def squares(entries: FieldVector, masks: FieldVector) -> FieldVector:
@@ -83,10 +83,9 @@ def _extension() -> NDArray[np.uint64]:
 
 
 @cache
-def _quadratic_forms() -> list[FieldVector]:
+def _quadratic_forms() -> NDArray[np.uint64]:
     """ℓ(t)·ℓ(t)ᵀ, flat, for t = 0..2m."""
-    vectors = [lagrange(M + 1, t) for t in range(2 * M + 1)]
-    return [np.concatenate([field.scale(int(a), vector) for a in vector]) for vector in vectors]
+    return np.array([field.outer(vector, vector) for vector in (lagrange(M + 1, t) for t in range(2 * M + 1))])
 
 
 @kernel

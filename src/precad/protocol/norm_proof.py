@@ -145,15 +145,11 @@ def derive_challenge(shape: Shape, seed: Digest, context: Context) -> Challenge:
     at_r = wires.lagrange(2 * M + 1, r)
     at_m = int(at_r[M])
     powers = np.array([pow(2, i, P) for i in range(max(shape.norm_bits, shape.projection_bits))], np.uint64)
-
-    def outer(left: FieldVector, right: FieldVector) -> FieldVector:
-        return np.concatenate([field.scale(int(a), right) for a in left])
-
-    bit_parts = outer(weights, at_r[1 : M + 1])[: shape.bits]
+    bit_parts = field.outer(weights, at_r[1 : M + 1])[: shape.bits]
     norm = slice(0, shape.norm_bits)
     bit_parts[norm] = field.axpy(-at_m, powers[norm], bit_parts[norm])
     p_parts = np.array([(int(at_r[j]) - at_m * (1 <= j < M)) % P for j in range(2 * M + 1) if j != M], np.uint64)
-    p_n_parts = outer(weights, np.concatenate([at_r[:1], at_r[M + 1 :]]))
+    p_n_parts = field.outer(weights, np.concatenate([at_r[:1], at_r[M + 1 :]]))
     return Challenge(
         at_r=wires.lagrange(M + 1, r),
         wire_weights=weights,
@@ -161,7 +157,9 @@ def derive_challenge(shape: Shape, seed: Digest, context: Context) -> Challenge:
         v_sum=int(v.astype(object).sum()) % P,
         tail_weights=np.concatenate([bit_parts, p_parts, p_n_parts]),
         tail_constant=at_m * shape.squared_bound % P,
-        bit_weights=np.concatenate([np.zeros(shape.norm_bits, np.uint64), outer(v, powers[: shape.projection_bits])]),
+        bit_weights=np.concatenate(
+            [np.zeros(shape.norm_bits, np.uint64), field.outer(v, powers[: shape.projection_bits])]
+        ),
     )
 
 

@@ -160,7 +160,8 @@ def receive(state: Collecting, client: str, header: bytes, part: bytes) -> tuple
     reason = submission.foreign(state.round, client, head) or submission.mismatch(head, body)
     if reason is not None:
         return Rejected(reason)
-    return replace(state, headers={**state.headers, client: head}), Accepted(head, body)
+    collected = Collecting(state.round, state.role, state.selected, {**state.headers, client: head})
+    return collected, Accepted(head, body)
 
 
 def restore(state: "Checking", client: str, part: bytes) -> Accepted:

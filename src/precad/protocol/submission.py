@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +105,10 @@ def assemble(
 
 def proof_shape(params: Params) -> Shape:
     """The sizes of a proof of this task."""
-    return Shape(params.dim, params.squared_bound)
+    return _shape(params.dim, params.squared_bound)
+
+
+_shape = lru_cache(maxsize=16)(Shape)
 
 
 def part_a_sizes(params: Params) -> dict[str, int]:
