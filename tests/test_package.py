@@ -80,9 +80,47 @@ def test_the_demo_shows_a_round() -> None:
         assert words in result.output
 
 
+def test_protocol_explains_its_numbers() -> None:
+    result = run(app, ["protocol", "--explain"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    for words in ("3,242", "2^-55.4", "2^-128.0", "Lemma 1", "262,016"):
+        assert words in result.output
+
+
+@pytest.mark.parametrize("mode", ["proof", "triples", "none"])
+def test_the_explained_bytes_are_the_real_ones(mode: str) -> None:
+    explained = json.loads(run(app, ["protocol", "--mode", mode, "--dim", "1000", "--clients", "4", "--json"]).output)
+    measured = json.loads(
+        run(app, ["bench", "protocol", "--mode", mode, "--dim", "1000", "--clients", "4", "--json"]).output
+    )
+    assert measured["mode"] == mode
+    assert measured["bytes_client_a"] - explained["bytes_part_a"] in range(232, 249)
+    assert measured["bytes_client_b"] - explained["bytes_part_b"] in range(232, 249)
+    between = {"proof": "bytes_check", "triples": "bytes_gates"}.get(mode)
+    if between is not None:
+        assert measured["bytes_a_to_b"] == measured["bytes_b_to_a"]
+        assert abs(measured["bytes_a_to_b"] - explained[between]) <= 8
+    assert "figure" in run(app, ["bench", "protocol", "--mode", mode, "--dim", "1000", "--clients", "4"]).output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--client-bound", "1e9"], "use a C of at most 9942053"),
+        (["--dim", "0"], "dim must be a whole number"),
+        (["--noise-multiplier", "-1"], "noise_multiplier must be a finite number above 0"),
+        (["--mode", "magic"], "magic"),
+    ],
+)
+def test_a_wrong_number_is_one_message_and_exit_code_2(options: list[str], words: str) -> None:
+    result = run(app, ["protocol", *options])
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Traceback" not in result.output
+
+
 def test_bench_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arithmetic, "SIZES", (1000,))
-    monkeypatch.setattr(arithmetic.run, "__defaults__", ((1000,), 3))
     (row,) = json.loads(run(app, ["bench", "arithmetic", "--json"]).output)
     assert row["size"] == 1000
     assert set(row["ratios"]) == {"dot", "axpy", "prg", "share", "noise"}

@@ -52,6 +52,15 @@ def _plain_errors() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """A sign of life on the terminal, out of the way of the output."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
 @app.command()
 def demo() -> None:
     """Run one round of the protocol in memory and show who sees what."""
@@ -112,7 +121,7 @@ def bench_protocol(
     from precad.bench import protocol as benchmark
     from precad.params import Validation
 
-    with _plain_errors():
+    with _plain_errors(), _working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
         row = benchmark.run(dim, clients, Validation(mode))
     if as_json:
         typer.echo(json.dumps(row, indent=2))
@@ -134,7 +143,8 @@ def arithmetic(as_json: JsonOption = False) -> None:
     """Time the field, the mask generator, sharing and noise against numpy and the raw cipher."""
     from precad.bench import arithmetic as benchmark
 
-    rows = benchmark.run()
+    with _working("timing the arithmetic"):
+        rows = benchmark.run()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return

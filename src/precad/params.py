@@ -10,7 +10,7 @@ from precad.mpc.prg import Context, Digest
 from precad.privacy import clipping, noise
 
 MIN_NOISE_STD = 8
-"""In grid units: the sum of both servers' rounded noises is then within 2^-900 of one rounded sum (PROTOCOL §7a)."""
+"""In grid units: both servers' rounded noises then sum to one rounded noise, within 2^-800 (security.md, Lemma 7)."""
 
 
 class Validation(Enum):

@@ -66,7 +66,7 @@ class _Stopwatch(dict[str, float]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes: dict[str, int] = {}
+        self.bytes = {"bytes_client_a": 0, "bytes_client_b": 0, "bytes_a_to_b": 0, "bytes_b_to_a": 0}
 
     @contextmanager
     def running(self, party: str) -> Iterator[None]:
