@@ -86,6 +86,15 @@ def test_no_mutation_crashes_or_is_read_two_ways(message: Message, data: st.Data
             survives(mutant, kind, lengths)
 
 
+EXAMPLES: dict[Any, Any] = {
+    int: 1,
+    Digest: Digest(bytes(32)),
+    Secret: Secret(bytes(32)),
+    str: "bank",
+    tuple[Digest, ...]: (),
+    FieldVector: np.zeros(1, np.uint64),
+    Words: np.zeros(1, np.uint64),
+}
 DIGESTS = [Digest(bytes([i]) * 32) for i in range(6)]
 HEADER = Header(DIGESTS[0], 7, DIGESTS[1], "bank", *DIGESTS[2:])
 PART = PartA(Secret(bytes(32)), Secret(bytes(32)), DIGESTS[0], np.arange(5, dtype=np.uint64), np.zeros(2, np.uint64))
@@ -120,6 +129,30 @@ def test_every_truncation_and_extension_is_refused() -> None:
 def test_every_vector_has_exactly_its_length(wrong: dict[str, int]) -> None:
     with pytest.raises(ProtocolError, match=r"PartA\.(share|tail) has \d entries, expected"):
         decode(encode(PART), PartA, **wrong)
+
+
+VECTOR_FIELDS = [
+    pytest.param(kind, name, id=f"{kind.__name__}.{name}")
+    for kind in KINDS
+    for name, hint in get_type_hints(kind).items()
+    if hint == FieldVector
+]
+
+
+@pytest.mark.parametrize("k", [1, 7])
+@pytest.mark.parametrize(("kind", "name"), VECTOR_FIELDS)
+def test_words_of_p_or_more_are_refused_in_every_vector_of_every_message(
+    kind: type[Message], name: str, k: int
+) -> None:
+    """A value of 61 bits plus k·p, at each place of the vector, the rest as it was."""
+    values = {f.name: EXAMPLES[get_type_hints(kind)[f.name]] for f in fields(kind)}  # type: ignore[arg-type]
+    marked = kind(**{**values, name: np.array([11, 22, 33], np.uint64)})
+    raw = encode(marked)
+    assert equal(decode(raw, kind, **sizes(marked)), marked)
+    for value in (11, 22, 33):
+        at = raw.index(value.to_bytes(8, "little"))
+        with pytest.raises(ProtocolError, match=rf"{kind.__name__}\.{name} has an entry that is not below p"):
+            decode(raw[:at] + (value + k * P).to_bytes(8, "little") + raw[at + 8 :], kind, **sizes(marked))
 
 
 @pytest.mark.parametrize("k", range(1, 8))

@@ -79,6 +79,10 @@ def _bytes(params: Params) -> list[Line]:
     round_ = Round(params, digest(b"precad explain", b"task"), 0, digest(b"precad explain", b"model"))
     sent = submission.submit(round_, "client", np.zeros(params.dim, np.int64))
     lines = [
+        _number(
+            "bytes_close", "close", 16 + 32 + 8 + 8 + 32 * params.clients, "A ↔ B: 32 bytes for each of n submissions"
+        ),
+        _number("bytes_nonce", "nonce, tally", 16 + 64, "A ↔ B, each: D and a nonce; digests of what will be opened"),
         _number("bytes_header", "header", len(sent.header), "client → both: what its submission is"),
         _number(
             "bytes_part_a",

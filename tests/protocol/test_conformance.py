@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from precad.attacks import cheating
+from precad.attacks import cheating, forging
 from precad.attacks.cheating import Cheat
 from precad.mpc.prg import Purpose, Stream
 from precad.params import Noise, Round, Unit, Validation
@@ -57,6 +57,20 @@ def test_a_cheat_is_rejected_and_changes_nothing(cheat: Cheat, validation: Valid
     assert opened.valid == set(submissions)
     assert set(opened.rejected) == {"mallory"}
     assert np.array_equal(opened.noisy_sum, without.noisy_sum)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("validation", [Validation.PROOF, Validation.TRIPLES])
+@pytest.mark.parametrize("count", [1000, 10_000])
+def test_thousands_of_wrapped_entries_are_rejected(count: int, validation: Validation, form: str) -> None:
+    round_ = make_round(dim=12_000, validation=validation)
+    x = forging.wrapped(round_, count)
+    assert np.count_nonzero(x) == count
+    submissions = honest_submissions(round_, 1)
+    opened = FORMS[form](round_, {**submissions, "mallory": forging.forge(round_, "mallory", x)}, SECRETS)
+    assert opened.valid == set(submissions)
+    assert np.array_equal(opened.noisy_sum, FORMS[form](round_, submissions, SECRETS).noisy_sum)
 
 
 def noise_of(round_: Round, role: Role) -> NDArray[np.int64]:
