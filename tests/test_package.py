@@ -119,6 +119,34 @@ def test_a_wrong_number_is_one_message_and_exit_code_2(options: list[str], words
     assert "Traceback" not in result.output
 
 
+def test_privacy_answers_for_both_adversaries() -> None:
+    answer = json.loads(run(app, ["privacy", "--sigma", "2", "--json"]).output)
+    assert set(answer["server"]) >= {"gdp", "pld", "rdp", "delta"}
+    assert answer["server"]["pld"] == pytest.approx(2.532, abs=5e-4)
+    assert answer["clients"]["pld"] == pytest.approx(1.636, abs=5e-4)
+    assert answer["clients"]["paper_invalid"] == pytest.approx(0.450, abs=5e-4)
+    shown = " ".join(run(app, ["privacy", "--target-epsilon", "2.532"]).output.split())
+    assert "σ = 2" in shown
+    assert "asymptotic and too small" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "give either --sigma or --target-epsilon"),
+        (["--sigma", "1", "--record-rate", "1.2"], "must be in (0, 1], got 1.2"),
+        (["--sigma", "1", "--delta", "0"], "--delta must be in (0, 1)"),
+        (["--sigma", "1", "--rounds", "-3"], "--rounds must be at least 1, got -3"),
+        (["--sigma", "1", "--participations", "6000"], "--participations must be in [0, 5000]"),
+        (["--sigma", "0"], "sigma must be a finite number above 0"),
+    ],
+)
+def test_privacy_says_what_is_allowed(options: list[str], words: str) -> None:
+    result = run(app, ["privacy", *options])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
 def test_bench_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arithmetic, "SIZES", (1000,))
     (row,) = json.loads(run(app, ["bench", "arithmetic", "--json"]).output)

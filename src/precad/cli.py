@@ -110,6 +110,42 @@ def protocol(
     Console().print(table)
 
 
+@app.command()
+def privacy(
+    sigma: Annotated[float | None, typer.Option(help="σ, each server's noise over the sensitivity.")] = None,
+    rounds: Annotated[int, typer.Option(help="T, the rounds of the run.")] = 5000,
+    client_rate: Annotated[float, typer.Option(help="q, the probability that a client is selected.")] = 0.1,
+    record_rate: Annotated[float, typer.Option(help="p, the probability that a record is in a sample.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="δ, far below one over the number of records.")] = 1e-5,
+    participations: Annotated[
+        int | None, typer.Option(help="T_i, the most rounds a client takes part in; ⌈q·T⌉ if not given.")
+    ] = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="Find the σ for this ε against a corrupted server, and show it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a run costs one record in ε, against a corrupted server and against the other clients."""
+    from precad import privacy_report
+
+    with _plain_errors(), _working("accounting"):
+        report = privacy_report.make(
+            sigma=sigma,
+            rounds=rounds,
+            client_rate=client_rate,
+            record_rate=record_rate,
+            delta=delta,
+            participations=participations,
+            target_epsilon=target_epsilon,
+        )
+    if as_json:
+        typer.echo(json.dumps(report.as_json(), indent=2))
+        return
+    from rich.console import Console
+
+    Console().print(report.as_table(), report.notes(), sep="\n")
+
+
 @bench.command("protocol")
 def bench_protocol(
     dim: Annotated[int, typer.Option(help="d, the number of the model's parameters.")] = 26_010,

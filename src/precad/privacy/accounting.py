@@ -1,0 +1,218 @@
+"""What a run costs a client in (ε, δ), against each adversary (PROTOCOL §7, §7a; paper, Theorem 1).
+
+Neighbouring data sets differ in one record (or client) that is replaced by a null one, whose gradient is zero. What an
+adversary sees of it is a Poisson-subsampled Gaussian mechanism, composed: a :class:`Mechanism` says all that an
+accountant needs.
+
+**The paper's figure against clients only is not valid for records** (Theorem 1, case 2): all records of a client share
+one selection, so the sampling of clients never amplifies a record. :func:`paper_clients_epsilon` computes it, for
+comparison.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Protocol
+
+import dp_accounting
+from dp_accounting import rdp
+from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy import optimize, special
+
+from precad.privacy import noise
+
+
+class Adversary(Enum):
+    """Who looks."""
+
+    SERVER = "server"
+    """One server and all other clients: it knows its own noise and when the client took part."""
+    CLIENTS = "clients"
+    """All other clients: they see the models, under the noise of both servers."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A Gaussian mechanism on a Poisson sample, repeated."""
+
+    noise_multiplier: float
+    """σ as this adversary sees it: standard deviation over sensitivity."""
+    rate: float
+    """The probability that the record (or client) is in a sample."""
+    steps: int
+    """How often the mechanism runs."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
+            raise ValueError(f"sigma must be a finite number above 0, got {self.noise_multiplier}")
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"a sampling rate must be in (0, 1], got {self.rate}")
+        if type(self.steps) is not int or self.steps < 0:
+            raise ValueError(f"the number of rounds must be a whole number of at least 0, got {self.steps}")
+
+
+def record_mechanism(adversary: Adversary, *, sigma: float, record_rate: float, participations: int) -> Mechanism:
+    """What an adversary sees of one record: rate p_i, T_i rounds, and one server's noise or both servers'.
+
+    ``sigma`` is each server's noise over the sensitivity R'. The noise mode "clients only" divides it by √2 before.
+    """
+    seen = sigma if adversary is Adversary.SERVER else math.sqrt(2) * sigma
+    return Mechanism(seen, record_rate, participations)
+
+
+def client_mechanism(
+    adversary: Adversary, *, sigma: float, client_rate: float, rounds: int, participations: int, hidden: bool
+) -> Mechanism:
+    """What an adversary sees of one client: as for a record with p_i = 1, unless participation is hidden from it.
+
+    Only then, and only against clients, the sampling of clients counts: rate q, all T rounds.
+    """
+    if adversary is Adversary.CLIENTS and hidden:
+        return Mechanism(math.sqrt(2) * sigma, client_rate, rounds)
+    return record_mechanism(adversary, sigma=sigma, record_rate=1.0, participations=participations)
+
+
+class Accountant(Protocol):
+    """One way to turn a mechanism into (ε, δ)."""
+
+    name: str
+    rigorous: bool
+    """Whether the figure is a proven bound. Only such an accountant may enforce a budget."""
+
+    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+        """The ε of this mechanism at δ."""
+        ...
+
+    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+        """The δ of this mechanism at ε."""
+        ...
+
+
+@dataclass(frozen=True)
+class PldAccountant:
+    """Privacy loss distributions, by Google's library: rigorous, and tight to four digits. The default."""
+
+    interval: float = 2e-4
+    """The grid of privacy losses. Each is rounded against us, so on a coarse grid the figure is a bound too."""
+    replace_one: bool = False
+    """Neighbours differ in one record exchanged for another, not for a null one."""
+    name = "pld"
+    rigorous = True
+
+    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+        """The least ε, on a grid, for which the mechanism is (ε, δ)-DP."""
+        _check_delta(delta)
+        if mechanism.steps == 0:
+            return 0.0
+        return float(_composed(mechanism, self.interval, self.replace_one).get_epsilon_for_delta(delta))
+
+    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+        """An upper bound on δ at ε."""
+        if mechanism.steps == 0:
+            return 0.0
+        return float(_composed(mechanism, self.interval, self.replace_one).get_delta_for_epsilon(epsilon))
+
+
+@dataclass(frozen=True)
+class RdpAccountant:
+    """Rényi differential privacy, by Google's library: rigorous, and less tight."""
+
+    name = "rdp"
+    rigorous = True
+
+    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+        """The ε of the best order."""
+        _check_delta(delta)
+        return float(self._composed(mechanism).get_epsilon(delta)) if mechanism.steps else 0.0
+
+    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+        """The δ of the best order."""
+        return float(self._composed(mechanism).get_delta(epsilon)) if mechanism.steps else 0.0
+
+    def _composed(self, mechanism: Mechanism) -> rdp.RdpAccountant:
+        event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
+        if mechanism.rate < 1:
+            event = dp_accounting.PoissonSampledDpEvent(mechanism.rate, event)
+        return rdp.RdpAccountant().compose(event, mechanism.steps)
+
+
+@dataclass(frozen=True)
+class GdpAccountant:
+    """The paper's accountant: μ-GDP by the central limit theorem. Asymptotic, and too small: never a bound."""
+
+    name = "gdp"
+    rigorous = False
+
+    def mu(self, mechanism: Mechanism) -> float:
+        """μ = p·√(T·(e^{1/σ²} − 1)) (paper, Theorem 1)."""
+        return mechanism.rate * math.sqrt(mechanism.steps * math.expm1(mechanism.noise_multiplier**-2))
+
+    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+        """The ε at which :meth:`delta` falls to δ."""
+        _check_delta(delta)
+        mu = self.mu(mechanism)
+        if gdp_delta(mu, 0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while gdp_delta(mu, high) > delta:
+            high *= 2
+        return float(optimize.brentq(lambda epsilon: gdp_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-12))
+
+    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+        """δ(ε) of μ-GDP (paper, equation 3)."""
+        return gdp_delta(self.mu(mechanism), epsilon)
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2), without overflow."""
+    if mu == 0:
+        return 0.0
+    upper = special.ndtr(-epsilon / mu + mu / 2)
+    return float(upper - math.exp(min(700.0, epsilon + special.log_ndtr(-epsilon / mu - mu / 2))))
+
+
+def paper_clients_epsilon(*, sigma: float, record_rate: float, client_rate: float, rounds: int, delta: float) -> float:
+    """The paper's figure against clients only, for records. **Not valid**: see the module's docstring."""
+    claimed = Mechanism(math.sqrt(2) * sigma, client_rate * record_rate, rounds)
+    return GdpAccountant().epsilon(claimed, delta)
+
+
+def epsilon_as_run(accountant: Accountant, mechanism: Mechanism, delta: float, dim: int) -> float:
+    """ε at δ with the sampler's distance η taken out of δ: (1 + e^ε)·T·d·η (PROTOCOL §6).
+
+    The result is checked: what is left of δ at this ε suffices.
+    """
+    epsilon = accountant.epsilon(mechanism, delta)
+    for _ in range(100):
+        left = delta - sampler_delta(mechanism.steps, dim, epsilon)
+        if left <= 0:
+            raise ValueError(f"δ = {delta} is too small for {mechanism.steps} rounds of {dim} noisy numbers")
+        needed = accountant.epsilon(mechanism, left)
+        if needed <= epsilon:
+            return epsilon
+        epsilon = needed * (1 + 1e-9)
+    raise ValueError(f"δ = {delta} is too small for {mechanism.steps} rounds of {dim} noisy numbers")
+
+
+def sampler_delta(steps: int, dim: int, epsilon: float) -> float:
+    """What the noise sampler's distance from its law adds to δ."""
+    return (1 + math.exp(epsilon)) * steps * dim * noise.DISTANCE
+
+
+@lru_cache(maxsize=256)
+def _composed(mechanism: Mechanism, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
+    relation = dp_accounting.NeighboringRelation
+    single = pld.from_gaussian_mechanism(
+        mechanism.noise_multiplier,
+        value_discretization_interval=interval,
+        sampling_prob=mechanism.rate,
+        use_connect_dots=True,
+        neighboring_relation=relation.REPLACE_ONE if replace_one else relation.ADD_OR_REMOVE_ONE,
+    )
+    return single.self_compose(mechanism.steps)
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta}")

@@ -1,0 +1,121 @@
+"""Which σ, T, q, p, ε or δ, given the other five: by bisection on the rigorous accountant.
+
+The answer is always on the safe side: with it, the rigorous accountant finds at most the ε asked for.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, record_mechanism
+
+_ACCOUNTANT = PldAccountant(interval=1e-3)
+_TOLERANCE = 1e-4
+_SIGMAS = (0.1, 1e5)
+_MAX_ROUNDS = 10_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A run, as its planner sees it; exactly one number is None: the one to find.
+
+    A client takes part in at most ⌈q·T⌉ rounds: that cap, and not the expectation, is what the figures hold for.
+    """
+
+    adversary: Adversary
+    epsilon: float | None = None
+    delta: float | None = 1e-5
+    sigma: float | None = None
+    rounds: int | None = None
+    client_rate: float | None = None
+    record_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        missing = [name for name in UNKNOWNS if getattr(self, name) is None]
+        if len(missing) != 1:
+            raise ValueError(f"give all but one of {', '.join(UNKNOWNS)}; missing: {', '.join(missing) or 'none'}")
+
+    @property
+    def unknown(self) -> str:
+        """The name of the number to find."""
+        return next(name for name in UNKNOWNS if getattr(self, name) is None)
+
+
+UNKNOWNS = ("epsilon", "delta", "sigma", "rounds", "client_rate", "record_rate")
+
+
+def solve(setting: Setting) -> float:
+    """The missing number: the least σ or δ or ε, the largest T, q or p, that keeps the promise."""
+    if setting.unknown == "epsilon":
+        return _ACCOUNTANT.epsilon(_mechanism(setting), _given(setting.delta))
+    if setting.unknown == "delta":
+        return _ACCOUNTANT.delta(_mechanism(setting), _given(setting.epsilon))
+    if not _given(setting.epsilon) > 0:
+        raise ValueError(f"epsilon must be above 0, got {setting.epsilon}")
+
+    def keeps(value: float) -> bool:
+        filled = replace(setting, **{setting.unknown: value, "epsilon": None})  # type: ignore[arg-type]
+        return _ACCOUNTANT.epsilon(_mechanism(filled), _given(setting.delta)) <= _given(setting.epsilon)
+
+    if setting.unknown == "sigma":
+        return _least(keeps, *_SIGMAS)
+    if setting.unknown == "rounds":
+        return _most_rounds(lambda rounds: keeps(rounds), setting)
+    return _largest(keeps, setting)
+
+
+def _mechanism(setting: Setting) -> Mechanism:
+    rounds, rate = int(_given(setting.rounds)), _given(setting.client_rate)
+    if not 0 < rate <= 1:
+        raise ValueError(f"client_rate q must be in (0, 1], got {rate}")
+    return record_mechanism(
+        setting.adversary,
+        sigma=_given(setting.sigma),
+        record_rate=_given(setting.record_rate),
+        participations=math.ceil(rate * rounds),
+    )
+
+
+def _least(keeps: Callable[[float], bool], low: float, high: float) -> float:
+    """The least σ, to four digits, for which the promise is kept."""
+    if not keeps(high):
+        raise ValueError(f"no sigma up to {high:g} keeps this promise: allow a larger epsilon, or fewer rounds")
+    while high > low * (1 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high
+
+
+def _largest(keeps: Callable[[float], bool], setting: Setting) -> float:
+    """The largest rate for which the promise is kept."""
+    if keeps(1.0):
+        return 1.0
+    low, high = 1e-9, 1.0
+    if not keeps(low):
+        raise ValueError(f"no {setting.unknown} keeps this promise: one round alone costs more than {setting.epsilon}")
+    while high > low * (1 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _most_rounds(keeps: Callable[[int], bool], setting: Setting) -> int:
+    """The largest number of rounds for which the promise is kept."""
+    if not keeps(1):
+        single = _ACCOUNTANT.epsilon(_mechanism(replace(setting, rounds=1, epsilon=None)), _given(setting.delta))
+        raise ValueError(f"epsilon must be at least {single:.4g}, what a single round costs; got {setting.epsilon}")
+    low, high = 1, 2
+    while keeps(high):
+        low, high = high, 2 * high
+        if high > _MAX_ROUNDS:
+            raise ValueError(f"more than {_MAX_ROUNDS:,} rounds keep this promise: sigma is larger than it need be")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _given(value: float | None) -> float:
+    if value is None:
+        raise ValueError("only one number can be missing")
+    return value
