@@ -25,7 +25,7 @@ MAY_IMPORT = {
 """Layer → layers below it. ``cli`` may import all; ``precad`` itself loads lazily."""
 
 MAY_IMPORT_TORCH = {"learning", "flower", "experiments", "attacks/data_poisoning"}
-MAY_USE_NETWORK_OR_STORAGE = {"services", "flower"}
+MAY_USE_NETWORK_OR_STORAGE = {"services", "flower", "privacy/ledger"}
 NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "starlette", "uvicorn", "urllib"}
 
 MODULES = sorted(SOURCE.rglob("*.py"))

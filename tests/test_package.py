@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 import precad
 from precad.bench import arithmetic
 from precad.cli import app
+from precad.privacy.ledger import Ledger, Terms
 
 run = CliRunner().invoke
 
@@ -145,6 +147,20 @@ def test_privacy_says_what_is_allowed(options: list[str], words: str) -> None:
     result = run(app, ["privacy", *options])
     assert result.exit_code == 2
     assert words in result.output
+
+
+def test_ledger_commands(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    book = Ledger(path, Terms(task="00" * 32, dim=1000, sigma=1.0, record_rate=0.05, delta=1e-5))
+    for round_ in range(3):
+        book.record(round_, ["bank", "lab"])
+    assert book.verify() in run(app, ["ledger", "verify", str(path)]).output
+    assert "lab" in run(app, ["ledger", "show", str(path)]).output
+    assert json.loads(run(app, ["ledger", "export", str(path)]).output)["digest"] == book.verify()
+    assert run(app, ["ledger", "export", "--csv", str(path)]).output.startswith("client,participations")
+    missing = run(app, ["ledger", "verify", str(tmp_path / "none")])
+    assert missing.exit_code == 2
+    assert "there is no ledger at" in missing.output
 
 
 def test_bench_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:

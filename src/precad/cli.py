@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -16,6 +17,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure the speed of precad on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+ledger = typer.Typer(help="Read the ledger of who took part, and what it cost.", no_args_is_help=True)
+app.add_typer(ledger, name="ledger")
 
 ModeOption = Annotated[Literal["proof", "triples", "none"], typer.Option(help="How updates are validated.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
@@ -45,9 +48,11 @@ def main(
 @contextmanager
 def _plain_errors() -> Iterator[None]:
     """A mistake in the input is one sentence and exit code 2."""
+    from precad.errors import PrecadError
+
     try:
         yield
-    except ValueError as error:
+    except (ValueError, PrecadError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from None
 
@@ -144,6 +149,54 @@ def privacy(
     from rich.console import Console
 
     Console().print(report.as_table(), report.notes(), sep="\n")
+
+
+LedgerPath = Annotated[Path, typer.Argument(help="The ledger's file.")]
+
+
+@ledger.command("show")
+def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
+    """Show every client's participations and what they have cost it in ε."""
+    from precad.privacy.ledger import Ledger
+
+    with _plain_errors():
+        exported = Ledger.load(path).export()
+    if as_json:
+        typer.echo(json.dumps(exported["clients"], indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("client", title=f"{len(exported['rounds']):,} rounds, δ = {exported['terms']['delta']:g}")
+    for column in ("participations", "ε against server", "ε against clients"):
+        table.add_column(column, justify="right")
+    for name, client in exported["clients"].items():
+        costs = (f"{client['epsilon'][adversary]:.3f}" for adversary in ("server", "clients"))
+        table.add_row(name, f"{client['participations']:,}", *costs)
+    Console().print(table)
+
+
+@ledger.command("verify")
+def ledger_verify(path: LedgerPath) -> None:
+    """Recompute every link of the hash chain and every count."""
+    from precad.privacy.ledger import Ledger
+
+    with _plain_errors():
+        last = Ledger.load(path).verify()
+    typer.echo(f"the ledger is whole; its last link is {last or 'none: no round was counted'}")
+
+
+@ledger.command("export")
+def ledger_export(
+    path: LedgerPath,
+    as_csv: Annotated[bool, typer.Option("--csv", help="One line a client, instead of JSON.")] = False,
+) -> None:
+    """Print all that an auditor needs to recompute every figure, as JSON or CSV."""
+    from precad.privacy.ledger import Ledger
+
+    with _plain_errors():
+        book = Ledger.load(path)
+        typer.echo(book.export_csv().rstrip() if as_csv else json.dumps(book.export(), indent=2))
 
 
 @bench.command("protocol")
