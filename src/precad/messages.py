@@ -123,8 +123,9 @@ class NoisyShare(Message):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class DealA(Message):
-    """Dealer → A: the seed of all A's shares of a round's correlated randomness (PROTOCOL §5)."""
+    """Dealer → A: the seed of all A's shares of a closed round's correlated randomness (PROTOCOL §5)."""
 
+    closed: Digest
     seed: Secret
 
 
@@ -132,6 +133,7 @@ class DealA(Message):
 class DealB(Message):
     """Dealer → B: the seed of what is free in B's shares, and the rest: of a·a, of the masks' bits, of the ANDs."""
 
+    closed: Digest
     seed: Secret
     norms: FieldVector
     mask_bits: Words
@@ -198,7 +200,7 @@ def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
     Each vector of the message must have the length that ``sizes`` gives under its name.
     """
     view = memoryview(data)
-    reader = _Reader((view if view.readonly else memoryview(bytes(view))).cast("B"))
+    reader = _Reader((view if isinstance(view.obj, bytes) else memoryview(bytes(view))).cast("B"))
     magic, version, kind, size = _HEADER.unpack(reader.take(_HEADER.size))
     if magic != _MAGIC:
         raise ProtocolError("not a precad message")
@@ -213,6 +215,8 @@ def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
     for name, codec in _LAYOUTS[expected]:
         value = codec.read(reader)
         if isinstance(value, np.ndarray):
+            if name not in sizes:
+                raise ValueError(f"give the length of {expected.__name__}.{name} to decode it")
             _check_vector(value, f"{expected.__name__}.{name}", sizes[name], below_p=codec.below_p)
         values.append(value)
     if reader.at != size:

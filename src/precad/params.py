@@ -1,12 +1,12 @@
 """The parameters of a task, checked at birth, and the integers that follow from them (PROTOCOL §2, §3)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
 
 from precad.mpc import fixed_point
-from precad.mpc.prg import Context, Digest
+from precad.mpc.prg import Context, Digest, digest
 from precad.privacy import clipping, noise
 
 MIN_NOISE_STD = 8
@@ -81,6 +81,12 @@ class Params:
         return fixed_point.choose_fractional_bits(self.client_bound)
 
     @cached_property
+    def digest(self) -> Digest:
+        """H of all parameters, exactly."""
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return digest(b"precad params", *(f"{name}={_exact(value)}".encode() for name, value in values))
+
+    @cached_property
     def squared_bound(self) -> int:
         """S, the largest squared norm of an update on the grid."""
         return fixed_point.squared_bound(self.client_bound, self.fractional_bits)
@@ -111,3 +117,9 @@ class Round:
     def context(self, party: str) -> Context:
         """What the streams of ``party`` are bound to in this round."""
         return Context(self.task, self.number, party)
+
+
+def _exact(value: object) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    return float(value).hex() if isinstance(value, float) else str(value)

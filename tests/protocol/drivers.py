@@ -114,7 +114,7 @@ def _run_triples(
     deliver: Callable[[Any, Role], Any],
 ) -> dict[Role, Checking]:
     clients = sorted(checking[Role.A].headers)
-    deals = dealing.deal(checking[Role.A].round, clients, Secret.fresh(), Secret.fresh())
+    deals = dealing.deal(checking[Role.A].round, clients, checking[Role.A].closed, Secret.fresh(), Secret.fresh())
     masking = {
         Role.A: states.begin_triples(checking[Role.A], Once("the deal", deals[0])),
         Role.B: states.begin_triples(checking[Role.B], Once("the deal", deals[1])),

@@ -61,8 +61,11 @@ def share(round_: Round, vectors: Mapping[str, list[int]]) -> Shares:
     return result
 
 
+CLOSED = Digest(bytes(range(32)))
+
+
 def fresh_deal(round_: Round, clients: list[str]) -> tuple[DealA, DealB]:
-    return dealing.deal(round_, clients, Secret.fresh(), Secret.fresh())
+    return dealing.deal(round_, clients, CLOSED, Secret.fresh(), Secret.fresh())
 
 
 def validate(round_: Round, vectors: Mapping[str, list[int]]) -> list[str]:
@@ -72,6 +75,7 @@ def validate(round_: Round, vectors: Mapping[str, list[int]]) -> list[str]:
         round_,
         clients,
         shares.__getitem__,
+        CLOSED,
         Digest(Secret.fresh().value),
         Once("A's correlation", deal_a),
         Once("B's correlation", deal_b),
@@ -211,7 +215,7 @@ def test_a_submission_of_this_mode() -> None:
 
     deals = fresh_deal(round_, ["a", "b"])
     once = Once("A's", deals[0]), Once("B's", deals[1])
-    assert norm_triples.validate(round_, ["a", "b"], shares, Digest(bytes(32)), *once) == ["a", "b"]
+    assert norm_triples.validate(round_, ["a", "b"], shares, CLOSED, Digest(bytes(32)), *once) == ["a", "b"]
 
 
 # The dealer
@@ -248,8 +252,8 @@ def test_the_correlations_of_a_deal(clients: int) -> None:
 def begin(round_: Round, clients: list[str], deal_a: DealA, deal_b: DealB) -> tuple[Masking, Masking]:
     z_seed = Digest(bytes(32))
     return (
-        norm_triples.begin(round_, True, clients, z_seed, Once("A's correlation", deal_a)),
-        norm_triples.begin(round_, False, clients, z_seed, Once("B's correlation", deal_b)),
+        norm_triples.begin(round_, True, clients, CLOSED, z_seed, Once("A's correlation", deal_a)),
+        norm_triples.begin(round_, False, clients, CLOSED, z_seed, Once("B's correlation", deal_b)),
     )
 
 
@@ -257,9 +261,9 @@ def test_a_correlation_is_never_used_twice() -> None:
     round_ = make_round(5)
     deal_a, deal_b = fresh_deal(round_, ["c"])
     for leader, once in ((True, Once("A's", deal_a)), (False, Once("B's", deal_b))):
-        state = norm_triples.begin(round_, leader, ["c"], Digest(bytes(32)), once)
+        state = norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once)
         with pytest.raises(ProtocolError, match="never used twice"):
-            norm_triples.begin(round_, leader, ["c"], Digest(bytes(32)), once)
+            norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once)
         norm_triples.mask(state, "c", np.zeros(6, np.uint64))
         with pytest.raises(ProtocolError, match="the mask of c was used before"):
             norm_triples.mask(state, "c", np.ones(6, np.uint64))
@@ -271,7 +275,7 @@ def test_a_deal_for_another_number_of_clients_is_refused(name: str) -> None:
     _, deal_b = fresh_deal(round_, ["c"])
     short = replace(deal_b, **{name: getattr(deal_b, name)[:-1]})
     with pytest.raises(ProtocolError, match=name):
-        norm_triples.begin(round_, False, ["c"], Digest(bytes(32)), Once("B's", short))
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("B's", short))
 
 
 def test_secrets_do_not_print() -> None:
@@ -414,7 +418,7 @@ def test_a_callers_mistakes_are_named() -> None:
             fresh_deal(round_, clients)
     deal_a, deal_b = fresh_deal(round_, ["c"])
     with pytest.raises(ValueError, match="A is the leader"):
-        norm_triples.begin(round_, False, ["c"], Digest(bytes(32)), Once("A's", deal_a))
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deal_a))
     state, _ = begin(round_, ["c"], deal_a, deal_b)
     with pytest.raises(ValueError, match="5 entries, got 4"):
         norm_triples.mask(state, "c", np.zeros(4, np.uint64))
@@ -427,8 +431,8 @@ def test_servers_with_another_z_do_not_go_on() -> None:
     openings: list[tuple[Opening, NormOpening]] = []
     deals = fresh_deal(round_, ["c"])
     states = [
-        norm_triples.begin(round_, True, ["c"], Digest(bytes(32)), Once("A's", deals[0])),
-        norm_triples.begin(round_, False, ["c"], Digest(bytes(range(32))), Once("B's", deals[1])),
+        norm_triples.begin(round_, True, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deals[0])),
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(range(32))), Once("B's", deals[1])),
     ]
     masked = [norm_triples.mask(state, "c", zeros) for state in states]
     for state, own, peer in zip(states, masked, masked[::-1], strict=True):
@@ -488,7 +492,7 @@ def test_messages_have_the_sizes_of_the_plan() -> None:
     assert decode(encode(deal_a), DealA).seed == deal_a.seed
     received = decode(encode(deal_b), DealB, **sizes.deal_sizes)
     assert np.array_equal(received.and_bits, deal_b.and_bits)
-    assert len(encode(deal_b)) == 16 + 32 + 3 * 8 + sizes.dealer_bytes
+    assert len(encode(deal_b)) == 16 + 64 + 3 * 8 + sizes.dealer_bytes
     _, seen = exchange(round_, share(round_, {client: [0] * 31 for client in clients}))
     vectors = [v for message in seen for v in vars(message).values() if isinstance(v, np.ndarray)]
     assert sizes.server_bytes == sum(v.nbytes for v in vectors)

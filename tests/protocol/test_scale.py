@@ -11,6 +11,7 @@ PRELUDE = """
 import resource, sys
 from pathlib import Path
 import numpy as np
+from precad.messages import Nonce
 from precad.mpc.secret import Secret
 from precad.protocol import states, submission
 from precad.protocol.states import Role
@@ -41,8 +42,8 @@ for name in names:
     header = (folder / f"{name}.header").read_bytes()
     state, _ = states.receive(state, name, header, (folder / f"{name}.{part}").read_bytes())
 closing, close = states.close(state)
-agreed, nonce = states.agree(closing, close, Secret(bytes(32)))
-checking = states.challenge(agreed, nonce)
+agreed, nonce = states.agree(closing, close, Secret.fresh())
+checking = states.challenge(agreed, Nonce(agreed.closed, Secret.fresh()))
 for name in names:
     states.check(checking, states.restore(checking, name, (folder / f"{name}.{part}").read_bytes()))
 judged = states.conclude(checking, names)

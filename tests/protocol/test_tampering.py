@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from precad.errors import ProtocolError, Rejected
-from precad.messages import KINDS, Header, Message, Nonce, PartA, PartB, decode, encode
+from precad.errors import ProtocolError, Reason, Rejected
+from precad.messages import KINDS, DealA, Header, Message, NoisyShare, Nonce, PartA, PartB, decode, encode
 from precad.mpc.field import P
+from precad.mpc.once import Once
+from precad.mpc.prg import vector_digest
 from precad.mpc.secret import Secret
 from precad.params import Validation
 from precad.protocol import states
@@ -97,14 +99,19 @@ def test_flipped_bits_of_client_messages(bit: int) -> None:
 
 
 def test_a_submission_counts_once() -> None:
-    """Replayed in the same round, it is refused; the first stands."""
+    """The same bytes again are the same submission; others are refused, and the first stands."""
     sent = HONEST[FIRST]
     state = states.Collecting(ROUND, Role.A, frozenset(HONEST))
     received = states.receive(state, FIRST, sent.header, sent.part_a)
     assert not isinstance(received, Rejected)
     again = states.receive(received[0], FIRST, sent.header, sent.part_a)
-    assert isinstance(again, Rejected)
-    assert "already" in again.reason.value
+    assert not isinstance(again, Rejected)
+    assert again[0] is received[0]
+    assert again[1].header is received[1].header
+    other = honest_submissions(ROUND)[FIRST]
+    refused = states.receive(received[0], FIRST, other.header, other.part_a)
+    assert isinstance(refused, Rejected)
+    assert refused.reason is Reason.REPEATED
 
 
 def test_who_was_not_selected_does_not_count() -> None:
@@ -123,30 +130,103 @@ def advance(submissions: dict[str, Submission]) -> tuple[states.Checking, dict[s
         assert not isinstance(received, Rejected)
         state, kept[client] = received
     closing, close = states.close(state)
-    agreed, nonce = states.agree(closing, close, Secret.fresh())
-    return states.challenge(agreed, nonce), kept, agreed
+    agreed, _ = states.agree(closing, close, Secret.fresh())
+    return states.challenge(agreed, Nonce(agreed.closed, Secret.fresh())), kept, agreed
 
 
 def test_a_second_challenge_is_refused() -> None:
+    """However it is asked for: another nonce, another closed set, or the steps before taken again."""
+    state = states.Collecting(ROUND, Role.A, frozenset(HONEST))
+    for client, sent in HONEST.items():
+        received = states.receive(state, client, sent.header, sent.part_a)
+        assert not isinstance(received, Rejected)
+        state, _ = received
+    own, theirs = Secret.fresh(), Secret.fresh()
+    closing, close = states.close(state)
+    agreed, message = states.agree(closing, close, own)
+    first = states.challenge(agreed, Nonce(agreed.closed, theirs))
+    again, same = states.agree(states.close(state)[0], close, own)
+    assert encode(same) == encode(message)
+    assert states.challenge(again, Nonce(again.closed, theirs)).seed == first.seed
+    with pytest.raises(ProtocolError, match="the other server's nonce was another before"):
+        states.challenge(again, Nonce(again.closed, Secret.fresh()))
+    with pytest.raises(ProtocolError, match="the closed set was another before"):
+        states.agree(closing, replace(close, headers=close.headers[1:]), own)
+    with pytest.raises(ProtocolError, match="this server's nonce was another before"):
+        states.agree(closing, close, Secret.fresh())
+
+
+def test_one_noise_is_never_used_over_two_sums() -> None:
+    """Their difference would be a share of an update (PROTOCOL §6)."""
+    checking, kept, _ = advance(HONEST)
+    names, noise = sorted(HONEST), Secret.fresh()
+    everyone = states.conclude(checking, names)
+    fewer = states.conclude(checking, names[1:], names[:1])
+    _, tally = states.aggregate(everyone, [kept[name] for name in names], noise)
+    _, again = states.aggregate(everyone, [kept[name] for name in reversed(names)], noise)
+    assert encode(again) == encode(tally)
+    with pytest.raises(ProtocolError, match="the outcome was another before"):
+        states.aggregate(fewer, [kept[name] for name in names[1:]], noise)
+    with pytest.raises(ProtocolError, match="this server's noise was another before"):
+        states.aggregate(everyone, [kept[name] for name in names], Secret.fresh())
+
+
+def test_a_servers_own_messages_are_not_taken_for_the_others() -> None:
+    checking, kept, agreed = advance(HONEST)
+    with pytest.raises(ProtocolError, match="own nonce"):
+        states.challenge(agreed, Nonce(agreed.closed, agreed.nonce))
+    tallied, tally = states.aggregate(
+        states.conclude(checking, sorted(HONEST)), [kept[name] for name in sorted(HONEST)], Secret.fresh()
+    )
+    with pytest.raises(ProtocolError, match="own noisy share"):
+        states.reveal(tallied, tally)
+
+
+def test_vectors_of_other_lengths_from_the_other_server_are_its_breach() -> None:
+    checking, kept, _ = advance(HONEST)
+    own = states.check(checking, kept[FIRST])
+    for name in ("wires", "sums"):
+        with pytest.raises(ProtocolError, match="other lengths"):
+            states.judge(checking, own, replace(own, **{name: getattr(own, name)[:-1]}))
+    tallied, tally = states.aggregate(
+        states.conclude(checking, sorted(HONEST)), [kept[name] for name in sorted(HONEST)], Secret.fresh()
+    )
+    short = np.zeros(ROUND.params.dim - 1, np.uint64)
+    revealed, _ = states.reveal(tallied, replace(tally, share=vector_digest(short)))
+    with pytest.raises(ProtocolError, match="not the one that its tally named"):
+        states.finish(revealed, NoisyShare(tally.outcome, short))
+
+
+def test_servers_with_other_parameters_do_not_agree() -> None:
+    """σ = 1 here, σ = 0.001 there: D differs, and nothing is opened."""
+    other = replace(ROUND, params=replace(ROUND.params, noise_multiplier=0.001))
+    state = states.Collecting(other, Role.B, frozenset(HONEST))
+    for client, sent in HONEST.items():
+        received = states.receive(state, client, sent.header, sent.part_b)
+        assert not isinstance(received, Rejected)
+        state, _ = received
+    closing, close = states.close(state)
+    theirs, _ = states.agree(closing, close, Secret.fresh())
     _, _, agreed = advance(HONEST)
-    with pytest.raises(ProtocolError, match="never used twice"):
-        states.challenge(agreed, Nonce(agreed.closed, Secret.fresh()))
+    assert theirs.closed != agreed.closed
+    with pytest.raises(ProtocolError, match="another set of submissions"):
+        states.challenge(agreed, Nonce(theirs.closed, Secret.fresh()))
 
 
 def test_a_verdict_is_final_and_every_submission_needs_one() -> None:
     checking, kept, _ = advance(HONEST)
     with pytest.raises(ProtocolError, match="no verdict yet"):
         states.aggregate(checking, [], Secret.fresh())
-    judged = states.conclude(checking, {"honest-1", "honest-2"}, {FIRST})
+    judged, noise = states.conclude(checking, {"honest-1", "honest-2"}, {FIRST}), Secret.fresh()
     for again in ({FIRST}, {"honest-1"}, {"nobody"}):
         with pytest.raises(ProtocolError, match="verdict"):
             states.conclude(judged, again)
     with pytest.raises(ProtocolError, match="not valid"):
-        states.aggregate(judged, [kept[FIRST]], Secret.fresh())
+        states.aggregate(judged, [kept[FIRST]], noise)
     with pytest.raises(ProtocolError, match="added before"):
-        states.aggregate(judged, [kept["honest-1"], kept["honest-1"]], Secret.fresh())
+        states.aggregate(judged, [kept["honest-1"], kept["honest-1"]], noise)
     with pytest.raises(ProtocolError, match="was not added"):
-        states.aggregate(judged, [kept["honest-1"]], Secret.fresh())
+        states.aggregate(judged, [kept["honest-1"]], noise)
 
 
 def test_a_part_of_another_round_cannot_be_slipped_in() -> None:
@@ -167,6 +247,9 @@ def test_proof_steps_are_refused_where_nothing_is_validated() -> None:
     received = states.receive(state, FIRST, submissions[FIRST].header, submissions[FIRST].part_a)
     assert not isinstance(received, Rejected)
     closing, close = states.close(received[0])
-    agreed, nonce = states.agree(closing, close, Secret.fresh())
+    agreed, _ = states.agree(closing, close, Secret.fresh())
+    checking = states.challenge(agreed, Nonce(agreed.closed, Secret.fresh()))
     with pytest.raises(ProtocolError, match="validates by none"):
-        states.check(states.challenge(agreed, nonce), received[1])
+        states.check(checking, received[1])
+    with pytest.raises(ProtocolError, match="validates by none"):
+        states.begin_triples(checking, Once("the deal", DealA(agreed.closed, Secret.fresh())))

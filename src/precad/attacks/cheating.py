@@ -27,7 +27,7 @@ from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import digest
 from precad.mpc.wires import M
 from precad.params import Round, Validation
-from precad.protocol import submission
+from precad.protocol import digests, submission
 from precad.protocol.norm_proof import Shape
 from precad.protocol.submission import ClientSecrets, Submission
 
@@ -115,8 +115,8 @@ def _relabelled(round_: Round, client: str) -> Submission:
 def _reparted(round_: Round, sent: Submission, **changes: object) -> Submission:
     """Change part A and put its new digest into the header: only what the part says is false."""
     part = replace(_part_a(round_, sent), **changes)  # type: ignore[arg-type]
-    commitment_a = submission.commit_a(part.salt, part.share)
-    header = replace(decode(sent.header, Header), part_a=submission.part_a_digest(part, commitment_a))
+    commitment_a = digests.commit_a(part.salt, part.share)
+    header = replace(decode(sent.header, Header), part_a=digests.part_a(part, commitment_a))
     return replace(sent, header=encode(header), part_a=encode(part))
 
 

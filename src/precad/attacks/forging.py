@@ -17,7 +17,7 @@ from precad.mpc.prg import Stream
 from precad.mpc.projection import ROWS
 from precad.mpc.wires import M
 from precad.params import Round
-from precad.protocol import submission
+from precad.protocol import digests, submission
 from precad.protocol.norm_proof import Shape
 from precad.protocol.submission import ClientSecrets, Submission
 
@@ -147,12 +147,12 @@ def best_ground_salts(round_: Round, client: str, tries: int) -> tuple[FieldVect
     extended = np.append(x, np.uint64(int(x[0]) // 2))
     first = ClientSecrets.fresh()
     share = sharing.share_a(extended, first.seed_b, round_.context(client))
-    commitment_a = submission.commit_a(first.salt_a, share)
+    commitment_a = digests.commit_a(first.salt_a, share)
     best, fewest = first, ROWS
     words = np.empty(2, np.uint64)
     for _ in range(tries):
         secrets = replace(first, salt_b=ClientSecrets.fresh().salt_b)
-        commitment_b = submission.commit_b(secrets.salt_b, secrets.seed_b)
+        commitment_b = digests.commit_b(secrets.salt_b, secrets.seed_b)
         submission.projections(round_, client, commitment_a, commitment_b).fill_words(words)
         hits = int(np.bitwise_count(words).sum())
         if hits < fewest:

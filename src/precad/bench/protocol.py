@@ -141,7 +141,9 @@ class _Stopwatch(dict[str, float]):
     ) -> dict[Role, states.Checking]:
         clients = sorted(checking[Role.A].headers)
         with self.running("dealer"):
-            deal_a, deal_b = dealing.deal(checking[Role.A].round, clients, Secret.fresh(), Secret.fresh())
+            deal_a, deal_b = dealing.deal(
+                checking[Role.A].round, clients, checking[Role.A].closed, Secret.fresh(), Secret.fresh()
+            )
         masking = {
             Role.A: states.begin_triples(checking[Role.A], Once("the deal", deal_a)),
             Role.B: states.begin_triples(checking[Role.B], Once("the deal", deal_b)),

@@ -1,4 +1,4 @@
-"""Values that may be used once: a nonce, a dealer's correlation."""
+"""What may not happen twice: a value that is used once, and answers that may not vary."""
 
 from typing import Generic, TypeVar
 
@@ -23,3 +23,19 @@ class Once(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Once({self._name}, {'unused' if self._held else 'used'})"
+
+
+class Pins:
+    """What a server has answered to in a round. The first value of each kind stands; any other is refused.
+
+    A step that is repeated with the same message gives the same answer; with another message it would give away what
+    the protocol hides, so it gives nothing.
+    """
+
+    def __init__(self) -> None:
+        self._pinned: dict[str, bytes] = {}
+
+    def pin(self, what: str, value: bytes) -> None:
+        """Fix ``what`` to this value, or find it fixed to the same; anything else is a ``ProtocolError``."""
+        if self._pinned.setdefault(what, value) != value:
+            raise ProtocolError(f"{what} was another before, and there is no second one in a round")

@@ -13,7 +13,7 @@ import numpy as np
 from precad.messages import DealA, DealB
 from precad.mpc import comparison, field, triples
 from precad.mpc.field import FieldVector, P
-from precad.mpc.prg import Purpose, Stream
+from precad.mpc.prg import Digest, Purpose, Stream
 from precad.mpc.projection import ROUND_ROWS
 from precad.mpc.secret import Secret
 from precad.mpc.triples import MASK_BITS, Layer, Rows, Words
@@ -95,7 +95,7 @@ def plan(round_: Round, clients: Sequence[str]) -> Plan:
     return Plan(round_.params.dim, len(clients))
 
 
-def deal(round_: Round, clients: Sequence[str], seed_a: Secret, seed_b: Secret) -> tuple[DealA, DealB]:
+def deal(round_: Round, clients: Sequence[str], closed: Digest, seed_a: Secret, seed_b: Secret) -> tuple[DealA, DealB]:
     """The dealer: fresh seeds become the correlated randomness of one closed round."""
     sizes = plan(round_, clients)
     norms, all_masks = np.empty(len(clients), np.uint64), np.empty((len(clients), ROUND_ROWS + 1), np.uint64)
@@ -107,7 +107,7 @@ def deal(round_: Round, clients: Sequence[str], seed_a: Secret, seed_b: Secret) 
     bits = triples.slice_bits(in_order, MASK_BITS) ^ mask_bits(round_, seed_a, sizes)
     streams = and_stream(round_, seed_a), and_stream(round_, seed_b)
     and_bits = np.concatenate([triples.correct(layer, *streams) for layer in sizes.layers])
-    return DealA(seed_a), DealB(seed_b, norms, Words(bits.ravel()), Words(and_bits))
+    return DealA(closed, seed_a), DealB(closed, seed_b, norms, Words(bits.ravel()), Words(and_bits))
 
 
 def square_stream(round_: Round, seed: Secret, client: str) -> Stream:

@@ -22,7 +22,7 @@ from precad.mpc import field, fixed_point, projection, wires
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.projection import ROWS
-from precad.mpc.secret import Secret
+from precad.mpc.secret import Redacted, Secret
 from precad.mpc.wires import M
 from precad.privacy import clipping
 
@@ -163,8 +163,8 @@ def derive_challenge(shape: Shape, seed: Digest, context: Context) -> Challenge:
     )
 
 
-@dataclass(frozen=True)
-class Opening:
+@dataclass(frozen=True, repr=False)
+class Opening(Redacted):
     """One server's shares of what is opened of a submission: f_n(r) and g_n(r); P(r) + Σ w_n·P_n(r) and Λ."""
 
     wires: FieldVector

@@ -18,7 +18,8 @@ The servers learn, about all submissions of a closed round at once and nothing e
 3. The AND of a client's 65 bits is opened, and no other bit.
 
 All that is opened before is masked by randomness of the dealer that neither server knows, and that is used once: a
-:class:`Once` gives it out, and a crash burns it. A step may be repeated, but only with the same message of the other.
+:class:`Once` gives it out, and a crash burns it. A step may be repeated, but only with the same message of the other:
+:class:`Pins` hold the first.
 
 Both servers are trusted to follow the protocol: unlike with a proof (PROTOCOL §4), one that lies can turn a
 verdict, or learn from it. What was altered on the way between them is noticed, since each message names, by H, all
@@ -35,7 +36,7 @@ from precad.messages import DealA, DealB, Gate, Masked, Message, NormOpening
 from precad.mpc import comparison, field, fixed_point, projection, triples
 from precad.mpc.comparison import Conjunction, Greater
 from precad.mpc.field import FieldVector, P
-from precad.mpc.once import Once
+from precad.mpc.once import Once, Pins
 from precad.mpc.prg import Digest, Purpose, Stream, digest, vector_digest
 from precad.mpc.projection import ROUND_ROWS
 from precad.mpc.secret import Redacted, Secret
@@ -62,10 +63,12 @@ class Masking(Redacted):
     leader: bool
     clients: tuple[str, ...]
     plan: Plan
+    closed: Digest
     z_seed: Digest
     deal: DealA | DealB
     unused: Mapping[str, Once[Secret]]
     """For each client the seed of a, given out to mask one vector and no other."""
+    pins: Pins
     absorbed: Mapping[str, Absorbed]
 
 
@@ -84,6 +87,8 @@ class Comparing(Redacted):
     plan: Plan
     leader: bool
     clients: tuple[str, ...]
+    closed: Digest
+    pins: Pins
     triples: tuple[AndTriples, ...]
     circuit: Greater | Conjunction
     offset: Words
@@ -95,20 +100,28 @@ class Comparing(Redacted):
 class Decided:
     """The verdicts, the same at both servers."""
 
+    closed: Digest
     valid: frozenset[str]
 
 
 def begin(
-    round_: Round, leader: bool, clients: Sequence[str], z_seed: Digest, deal: Once[DealA] | Once[DealB]
+    round_: Round,
+    leader: bool,
+    clients: Sequence[str],
+    closed: Digest,
+    z_seed: Digest,
+    deal: Once[DealA] | Once[DealB],
 ) -> Masking:
     """Take the round's correlation, for ever. ``z_seed`` must be unknown to all clients until the round is closed."""
     sizes, dealt = dealing.plan(round_, clients), deal.take()
     if isinstance(dealt, DealA) is not leader:
         raise ValueError("A is the leader: it takes DealA, and B takes DealB")
+    if dealt.closed != closed:
+        raise ProtocolError("the dealer dealt for another closed set")
     if isinstance(dealt, DealB):
         _check_lengths(dealt, sizes.deal_sizes)
     unused = {client: Once(f"the mask of {client}", dealt.seed) for client in clients}
-    return Masking(round_, leader, tuple(clients), sizes, z_seed, dealt, unused, {})
+    return Masking(round_, leader, tuple(clients), sizes, closed, z_seed, dealt, unused, Pins(), {})
 
 
 def mask(state: Masking, client: str, share: FieldVector) -> Masked:
@@ -145,6 +158,7 @@ def absorb(state: Masking, own: Masked, peer: Masked) -> Masking:
         y += dealing.square_share(state.round, seed, client) + field.dot(b, b) - state.round.params.squared_bound - 1
     norm = (2 * y + int(dealing.masks(state.round, seed, client)[ROUND_ROWS])) % P
     opened = digest(b"precad opened", client.encode(), vector_digest(b), vector_digest(projections))
+    state.pins.pin(f"what {client} opened", opened)
     return replace(state, absorbed={**state.absorbed, client: Absorbed(norm, projections, opened)})
 
 
@@ -166,6 +180,7 @@ def compare(state: Opening, peer: NormOpening) -> tuple[Comparing, Gate]:
     _check_opened(peer, state.own)
     norms = field.add(state.own.values, peer.values)
     opened = digest(b"precad opened", state.own.opened, vector_digest(norms))
+    masking.pins.pin("the masked norms", opened)
 
     nothing = np.empty(0, np.uint64)
     upper = np.concatenate([nothing, *(masking.absorbed[client].projections for client in masking.clients)])
@@ -182,7 +197,12 @@ def compare(state: Opening, peer: NormOpening) -> tuple[Comparing, Gate]:
         offset[: sizes.clients] ^= triples.slice_bits((upper < np.uint64(width)).astype(np.uint64), 1)[0]
         offset[sizes.clients :] ^= numbers[0, sizes.clients :]
     own = Gate(0, opened, triples.hide(ands[0], *circuit.operands()))
-    return Comparing(sizes, masking.leader, masking.clients, ands, circuit, Words(offset), own), own
+    return (
+        Comparing(
+            sizes, masking.leader, masking.clients, masking.closed, masking.pins, ands, circuit, Words(offset), own
+        ),
+        own,
+    )
 
 
 def step(state: Comparing, peer: Gate) -> tuple[Comparing, Gate] | Decided:
@@ -193,9 +213,12 @@ def step(state: Comparing, peer: Gate) -> tuple[Comparing, Gate] | Decided:
     _check_lengths(peer, state.plan.gate_sizes(level))
     _check_opened(peer, state.own)
     words = Words(state.own.words ^ peer.words)
+    state.pins.pin(f"level {level} of the gates", vector_digest(words))
     if level == len(state.triples):
         verdicts = np.unpackbits(words.view(np.uint8), bitorder="little")
-        return Decided(frozenset(client for client, bit in zip(state.clients, verdicts, strict=False) if bit))
+        return Decided(
+            state.closed, frozenset(client for client, bit in zip(state.clients, verdicts, strict=False) if bit)
+        )
     circuit = state.circuit.merge(triples.multiply(state.triples[level], words, leader=state.leader))
     if isinstance(circuit, Greater) and circuit.done:
         circuit = Conjunction(_inside(state, circuit.result))
@@ -211,12 +234,14 @@ def validate(
     round_: Round,
     clients: Sequence[str],
     shares: Callable[[str], tuple[FieldVector, FieldVector]],
+    closed: Digest,
     z_seed: Digest,
     deal_a: Once[DealA],
     deal_b: Once[DealB],
 ) -> list[str]:
     """Both servers in one memory: the clients whose update is within C. ``shares`` gives A's and B's of one client."""
-    a, b = begin(round_, True, clients, z_seed, deal_a), begin(round_, False, clients, z_seed, deal_b)
+    a = begin(round_, True, clients, closed, z_seed, deal_a)
+    b = begin(round_, False, clients, closed, z_seed, deal_b)
     for client in clients:
         from_a, from_b = (mask(state, client, share) for state, share in zip((a, b), shares(client), strict=True))
         a, b = absorb(a, from_a, from_b), absorb(b, from_b, from_a)

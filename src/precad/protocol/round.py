@@ -13,11 +13,11 @@ from precad.errors import ProtocolError, Reason, Rejected
 from precad.messages import Header, PartA, PartB, decode
 from precad.mpc.field import FieldVector
 from precad.mpc.once import Once
-from precad.mpc.prg import Digest, digest
+from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted, Secret
 from precad.params import Round, Validation
 from precad.privacy import clipping
-from precad.protocol import aggregation, dealing, norm_proof, norm_triples, submission
+from precad.protocol import aggregation, dealing, digests, norm_proof, norm_triples, submission
 from precad.protocol.states import Opened
 from precad.protocol.submission import Submission
 
@@ -47,12 +47,11 @@ def run_round(
     """What both servers do with the submissions of the selected clients."""
     # Algorithm 1, line 3: the servers receive the shares, and close the round.
     parts, rejected = _receive(round_, submissions)
-    headers = sorted(submission.header_digest(header) for header, _, _ in parts.values())
-    closed = digest(b"precad closed", *round_.context("A").parts()[:2], round_.model, *headers)
+    closed = digests.closed(round_, (digests.header(header) for header, _, _ in parts.values()))
 
     # Line 4: they verify ‖Δ_i‖ ≤ C, learning nothing else.
-    seed = digest(b"precad challenge", closed, secrets_a.nonce.value, secrets_b.nonce.value)
-    valid = _validate(round_, parts, seed)
+    seed = digests.challenge(closed, secrets_a.nonce, secrets_b.nonce)
+    valid = _validate(round_, parts, closed, seed)
     rejected |= {client: Rejected(Reason.INVALID) for client in parts if client not in valid}
 
     # Line 5: each adds its own noise to its share of the sum of the valid updates.
@@ -91,24 +90,25 @@ def _receive(round_: Round, submissions: Mapping[str, Submission]) -> tuple[Part
     return parts, rejected
 
 
-def _validate_by_triples(round_: Round, parts: Parts, seed: Digest) -> list[str]:
+def _validate_by_triples(round_: Round, parts: Parts, closed: Digest, seed: Digest) -> list[str]:
     """With the dealer, a third party, in the same memory."""
     clients = sorted(parts)
-    deal_a, deal_b = dealing.deal(round_, clients, Secret.fresh(), Secret.fresh())
+    deal_a, deal_b = dealing.deal(round_, clients, closed, Secret.fresh(), Secret.fresh())
 
     def shares(client: str) -> tuple[FieldVector, FieldVector]:
         _, part_a, part_b = parts[client]
         return submission.share_of(round_, client, part_a), submission.share_of(round_, client, part_b)
 
-    return norm_triples.validate(round_, clients, shares, seed, Once("the deal", deal_a), Once("the deal", deal_b))
+    deals = Once("the deal", deal_a), Once("the deal", deal_b)
+    return norm_triples.validate(round_, clients, shares, closed, seed, *deals)
 
 
-def _validate(round_: Round, parts: Parts, seed: Digest) -> list[str]:
+def _validate(round_: Round, parts: Parts, closed: Digest, seed: Digest) -> list[str]:
     """The clients whose update is within C."""
     if round_.params.validation is Validation.NONE:
         return list(parts)
     if round_.params.validation is Validation.TRIPLES:
-        return _validate_by_triples(round_, parts, seed)
+        return _validate_by_triples(round_, parts, closed, seed)
     shape = submission.proof_shape(round_.params)
     challenge = norm_proof.derive_challenge(shape, seed, round_.context("challenge"))
     valid = []

@@ -15,9 +15,9 @@ Each "send" is one exchange between the servers, whatever the number of clients.
 client: the accepted parts stay with the caller, in memory or on disk, who hands them in one at a time, once to be
 checked and once to be added. A bad client is :class:`Rejected`; a breach by the other server is a ``ProtocolError``.
 
-States are values, and a step may be repeated on the same state and message (a retry gives the same bytes). The one
-exception is the challenge: two challenges on one submission would reveal it, so ``Agreed`` gives its nonce to one
-challenge and no other.
+States are values, and a step may be repeated on the same state and message: a retry gives the same bytes. What may
+not vary is pinned when it is first answered to, for all states of the round: the closed set, both nonces, the
+outcome. Two challenges on one submission, or one noise over two sums, would reveal updates, and are refused.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -41,13 +41,14 @@ from precad.messages import (
     PartB,
     Tally,
     decode,
+    encode,
 )
-from precad.mpc.field import FieldVector
-from precad.mpc.once import Once
-from precad.mpc.prg import Digest, digest, vector_digest
+from precad.mpc.field import FieldVector, is_canonical
+from precad.mpc.once import Once, Pins
+from precad.mpc.prg import Digest, vector_digest
 from precad.mpc.secret import Redacted, Secret
 from precad.params import Round, Validation
-from precad.protocol import aggregation, norm_proof, norm_triples, submission
+from precad.protocol import aggregation, digests, norm_proof, norm_triples, submission
 from precad.protocol.norm_proof import Challenge
 from precad.protocol.norm_triples import Decided, Masking
 
@@ -67,6 +68,7 @@ class Collecting:
     role: Role
     selected: frozenset[str]
     headers: Mapping[str, Header] = field(default_factory=dict)
+    pins: Pins = field(default_factory=Pins)
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,11 @@ class Closing:
     round: Round
     role: Role
     headers: Mapping[str, Header]
+    pins: Pins
 
 
-@dataclass(frozen=True)
-class Agreed:
+@dataclass(frozen=True, repr=False)
+class Agreed(Redacted):
     """Both servers hold the same closed set, whose digest is D; the other's nonce is awaited."""
 
     round: Round
@@ -87,7 +90,8 @@ class Agreed:
     headers: Mapping[str, Header]
     rejected: Mapping[str, Rejected]
     closed: Digest
-    nonce: Once[Secret]
+    nonce: Secret
+    pins: Pins
 
 
 @dataclass(frozen=True)
@@ -103,11 +107,12 @@ class Checking:
     """H(D, nonce_A, nonce_B): all that both servers draw for this round comes from it."""
     proof: Challenge | None
     """The challenge to the clients' proofs, if the task validates by proof."""
+    pins: Pins
     valid: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Tallied:
+@dataclass(frozen=True, repr=False)
+class Tallied(Redacted):
     """The noisy share exists and will never be another; the other server's tally is awaited."""
 
     round: Round
@@ -115,10 +120,11 @@ class Tallied:
     rejected: Mapping[str, Rejected]
     outcome: Digest
     share: FieldVector
+    pins: Pins
 
 
-@dataclass(frozen=True)
-class Revealed:
+@dataclass(frozen=True, repr=False)
+class Revealed(Redacted):
     """The noisy share may be sent; the other's, which its tally fixed, is awaited."""
 
     valid: frozenset[str]
@@ -147,11 +153,9 @@ class Accepted(Redacted):
 
 
 def receive(state: Collecting, client: str, header: bytes, part: bytes) -> tuple[Collecting, Accepted] | Rejected:
-    """Take in one client's submission; the first that is well-formed counts (PROTOCOL §4, §10)."""
+    """Take in one client's submission; the first that is well-formed counts, and the same again is no other."""
     if client not in state.selected:
         return Rejected(Reason.NOT_SELECTED)
-    if client in state.headers:
-        return Rejected(Reason.REPEATED)
     try:
         head = decode(header, Header)
         body = open_part(state.round, state.role, part)
@@ -160,8 +164,11 @@ def receive(state: Collecting, client: str, header: bytes, part: bytes) -> tuple
     reason = submission.foreign(state.round, client, head) or submission.mismatch(head, body)
     if reason is not None:
         return Rejected(reason)
-    collected = Collecting(state.round, state.role, state.selected, {**state.headers, client: head})
-    return collected, Accepted(head, body)
+    known = state.headers.get(client)
+    if known is not None:
+        return (state, Accepted(known, body)) if encode(known) == header else Rejected(Reason.REPEATED)
+    headers = {**state.headers, client: head}
+    return Collecting(state.round, state.role, state.selected, headers, state.pins), Accepted(head, body)
 
 
 def restore(state: "Checking", client: str, part: bytes) -> Accepted:
@@ -175,11 +182,9 @@ def restore(state: "Checking", client: str, part: bytes) -> Accepted:
 
 def close(state: Collecting) -> tuple[Closing, Close]:
     """Accept no more submissions, and tell the other server which were accepted."""
-    digests = tuple(sorted(submission.header_digest(header) for header in state.headers.values()))
-    return (
-        Closing(state.round, state.role, state.headers),
-        Close(state.round.task, state.round.number, digests),
-    )
+    accepted = tuple(sorted(digests.header(header) for header in state.headers.values()))
+    closing = Closing(state.round, state.role, state.headers, state.pins)
+    return closing, Close(state.round.task, state.round.number, accepted)
 
 
 def agree(state: Closing, peer: Close, nonce: Secret) -> tuple[Agreed, Nonce]:
@@ -187,30 +192,28 @@ def agree(state: Closing, peer: Close, nonce: Secret) -> tuple[Agreed, Nonce]:
     if (peer.task, peer.round) != (state.round.task, state.round.number):
         raise ProtocolError("the other server closes another task or round")
     theirs = frozenset(peer.headers)
-    digests = {client: submission.header_digest(header) for client, header in state.headers.items()}
-    headers = {client: state.headers[client] for client, own in digests.items() if own in theirs}
-    rejected = {client: Rejected(Reason.ONE_SIDED) for client in digests if client not in headers}
-    closed = digest(
-        b"precad closed",
-        *state.round.context(state.role.value).parts()[:2],
-        state.round.model,
-        *sorted(digests[client] for client in headers),
-    )
-    agreed = Agreed(state.round, state.role, headers, rejected, closed, Once("the nonce of this round", nonce))
-    return agreed, Nonce(closed, nonce)
+    own = {client: digests.header(header) for client, header in state.headers.items()}
+    headers = {client: state.headers[client] for client in own if own[client] in theirs}
+    rejected = {client: Rejected(Reason.ONE_SIDED) for client in own if client not in headers}
+    closed = digests.closed(state.round, (own[client] for client in headers))
+    state.pins.pin("the closed set", closed)
+    state.pins.pin("this server's nonce", nonce.value)
+    return Agreed(state.round, state.role, headers, rejected, closed, nonce, state.pins), Nonce(closed, nonce)
 
 
 def challenge(state: Agreed, peer: Nonce) -> Checking:
-    """Draw the round's one challenge from D and both nonces. A second one, from the same state, is refused."""
+    """Draw the round's one challenge from D and both nonces. A second one is refused: it would reveal the updates."""
     if peer.closed != state.closed:
         raise ProtocolError("the other server closed another set of submissions")
-    own = state.nonce.take()
-    first, second = (own, peer.nonce) if state.role is Role.A else (peer.nonce, own)
-    seed = digest(b"precad challenge", state.closed, first.value, second.value)
+    if peer.nonce == state.nonce:
+        raise ProtocolError("the other server sent this server's own nonce")
+    state.pins.pin("the other server's nonce", peer.nonce.value)
+    first, second = (state.nonce, peer.nonce) if state.role is Role.A else (peer.nonce, state.nonce)
+    seed = digests.challenge(state.closed, first, second)
     params, proof = state.round.params, None
     if params.validation is Validation.PROOF:
         proof = norm_proof.derive_challenge(submission.proof_shape(params), seed, state.round.context("challenge"))
-    checking = Checking(state.round, state.role, state.headers, state.rejected, state.closed, seed, proof)
+    checking = Checking(state.round, state.role, state.headers, state.rejected, state.closed, seed, proof, state.pins)
     return conclude(checking, state.headers) if params.validation is Validation.NONE else checking
 
 
@@ -237,6 +240,8 @@ def judge(state: Checking, own: Check, peer: Check) -> Checking:
         raise ProtocolError("the other server checks another submission")
     if (peer.commitment_a, peer.commitment_b) != (header.commitment_a, header.commitment_b):
         raise ProtocolError("the other server checks other commitments than the header's")
+    if {"wires": peer.wires.size, "sums": peer.sums.size} != submission.check_sizes(state.round.params):
+        raise ProtocolError("the other server's check has vectors of other lengths")
     openings = (norm_proof.Opening(message.wires, message.sums) for message in (own, peer))
     if norm_proof.accepts(submission.proof_shape(state.round.params), _proof(state), *openings):
         return conclude(state, {own.client})
@@ -245,17 +250,24 @@ def judge(state: Checking, own: Check, peer: Check) -> Checking:
 
 def begin_triples(state: Checking, deal: Once[DealA] | Once[DealB]) -> Masking:
     """Begin validation by triples, with the dealer's correlation for this closed set; ``norm_triples`` goes on."""
-    return norm_triples.begin(state.round, state.role is Role.A, sorted(state.headers), state.seed, deal)
+    if state.round.params.validation is not Validation.TRIPLES:
+        raise ProtocolError(f"this task validates by {state.round.params.validation.value}, not by triples")
+    leader, clients = state.role is Role.A, sorted(state.headers)
+    return norm_triples.begin(state.round, leader, clients, state.closed, state.seed, deal)
 
 
 def mask(state: Checking, masking: Masking, accepted: Accepted) -> Masked:
     """The message about one submission of the closed set (validation by triples)."""
     client = _of_this_round(state, accepted).client
+    if masking.closed != state.closed:
+        raise ProtocolError("a correlation that was begun for another round")
     return norm_triples.mask(masking, client, submission.share_of(state.round, client, accepted.part))
 
 
 def decide(state: Checking, decided: Decided) -> Checking:
     """Record the verdicts of the gates."""
+    if decided.closed != state.closed:
+        raise ProtocolError("verdicts on another closed set")
     return conclude(state, decided.valid, state.headers.keys() - decided.valid)
 
 
@@ -272,6 +284,9 @@ def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -
     """Add up the valid submissions' shares and this server's noise: the one noisy share of this round."""
     if not state.headers.keys() <= state.valid.union(state.rejected):
         raise ProtocolError("submissions of the closed set have no verdict yet")
+    outcome = digests.outcome(state.closed, state.seed, state.valid)
+    state.pins.pin("the outcome", outcome)
+    state.pins.pin("this server's noise", noise.value)
     seen: set[str] = set()
 
     def shares() -> Iterator[FieldVector]:
@@ -285,14 +300,18 @@ def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -
     share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
     if seen != state.valid:
         raise ProtocolError("a valid submission was not added")
-    outcome = digest(b"precad outcome", state.closed, state.seed, *(name.encode() for name in sorted(state.valid)))
-    return Tallied(state.round, state.valid, state.rejected, outcome, share), Tally(outcome, vector_digest(share))
+    return Tallied(state.round, state.valid, state.rejected, outcome, share, state.pins), Tally(
+        outcome, vector_digest(share)
+    )
 
 
 def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
     """Send the noisy share, only if the other server is about to open the same set."""
     if peer.outcome != state.outcome:
         raise ProtocolError("the other server would open another set of submissions")
+    if peer.share == vector_digest(state.share):
+        raise ProtocolError("the other server names this server's own noisy share")
+    state.pins.pin("the other server's noisy share", peer.share)
     return (
         Revealed(state.valid, state.rejected, state.outcome, state.share, peer.share),
         NoisyShare(state.outcome, state.share),
@@ -301,7 +320,8 @@ def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
 
 def finish(state: Revealed, peer: NoisyShare) -> Opened:
     """Open the noisy sum."""
-    if peer.outcome != state.outcome or vector_digest(peer.share) != state.awaited:
+    well_formed = peer.share.size == state.share.size and is_canonical(peer.share)
+    if not well_formed or peer.outcome != state.outcome or vector_digest(peer.share) != state.awaited:
         raise ProtocolError("the other server's noisy share is not the one that its tally named")
     return Opened(aggregation.open_sum(state.share, peer.share), state.valid, state.rejected)
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import Reason
-from precad.messages import Header, Message, PartA, PartB, encode
+from precad.messages import Header, PartA, PartB, encode
 from precad.mpc import field, sharing
 from precad.mpc.field import FieldVector, P
-from precad.mpc.prg import Digest, Purpose, Stream, digest, vector_digest
+from precad.mpc.prg import Digest, Purpose, Stream
 from precad.mpc.secret import Redacted, Secret
 from precad.params import Params, Round, Validation
 from precad.privacy import clipping
-from precad.protocol import norm_proof
+from precad.protocol import digests, norm_proof
 from precad.protocol.norm_proof import Shape
 
 
@@ -56,7 +56,7 @@ def submit(
     params = round_.params
     if x.shape != (params.dim,):
         raise ValueError(f"the update must have {params.dim} entries, got shape {x.shape}")
-    if params.validation is not Validation.NONE and clipping.squared_norm(x) > params.squared_bound:
+    if clipping.squared_norm(x) > params.squared_bound and params.validation is not Validation.NONE:
         raise ValueError(f"the update's squared norm exceeds S = {params.squared_bound}: clip it to C first")
     extended, shape = np.empty(params.dim + 1, np.uint64), proof_shape(params)
     field.embed(x, out=extended[:-1])
@@ -80,7 +80,10 @@ def assemble(
     """
     context = round_.context(client)
     share = sharing.share_a(extended, secrets.seed_b, context)
-    commitment_a, commitment_b = commit_a(secrets.salt_a, share), commit_b(secrets.salt_b, secrets.seed_b)
+    commitment_a, commitment_b = (
+        digests.commit_a(secrets.salt_a, share),
+        digests.commit_b(secrets.salt_b, secrets.seed_b),
+    )
     tail = np.empty(0, np.uint64)
     if round_.params.validation is Validation.PROOF:
         masks = field.add(masks_of(round_, client, secrets.seed_a), masks_of(round_, client, secrets.seed_b))
@@ -97,8 +100,8 @@ def assemble(
         client,
         commitment_a,
         commitment_b,
-        part_a_digest(part_a, commitment_a),
-        part_b_digest(part_b, commitment_b),
+        digests.part_a(part_a, commitment_a),
+        digests.part_b(part_b, commitment_b),
     )
     return Submission(encode(header), encode(part_a), encode(part_b))
 
@@ -111,37 +114,16 @@ def proof_shape(params: Params) -> Shape:
 _shape = lru_cache(maxsize=16)(Shape)
 
 
+def check_sizes(params: Params) -> dict[str, int]:
+    """The lengths of the vectors of :class:`Check`."""
+    shape = proof_shape(params)
+    return {"wires": shape.entry_wires + shape.bit_wires, "sums": 2}
+
+
 def part_a_sizes(params: Params) -> dict[str, int]:
     """The lengths of the vectors of :class:`PartA`."""
     tail = proof_shape(params).tail if params.validation is Validation.PROOF else 0
     return {"share": params.dim + 1, "tail": tail}
-
-
-def commit_a(salt: Secret, share: FieldVector) -> Digest:
-    """c_A = H(salt_A, share_A)."""
-    return digest(b"precad commit A", salt.value, vector_digest(share))
-
-
-def commit_b(salt: Secret, seed: Secret) -> Digest:
-    """c_B = H(salt_B, seed_B)."""
-    return digest(b"precad commit B", salt.value, seed.value)
-
-
-def part_a_digest(part: PartA, commitment_a: Digest) -> Digest:
-    """H(part A). The share enters through its commitment, so that it is hashed once."""
-    return digest(
-        b"precad part A",
-        part.salt.value,
-        part.seed.value,
-        part.commitment_b,
-        commitment_a,
-        vector_digest(part.tail),
-    )
-
-
-def part_b_digest(part: PartB, commitment_b: Digest) -> Digest:
-    """H(part B)."""
-    return digest(b"precad part B", part.salt.value, part.seed.value, part.commitment_a, commitment_b)
 
 
 def foreign(round_: Round, client: str, header: Header) -> Reason | None:
@@ -153,21 +135,20 @@ def foreign(round_: Round, client: str, header: Header) -> Reason | None:
 def mismatch(header: Header, part: PartA | PartB) -> Reason | None:
     """Why a part is not the one that its header names, if it is not."""
     if isinstance(part, PartA):
-        own, other = commit_a(part.salt, part.share), part.commitment_b
-        commitments, named, actual = (own, other), header.part_a, part_a_digest(part, own)
+        own, other = digests.commit_a(part.salt, part.share), part.commitment_b
+        commitments, named, actual = (own, other), header.part_a, digests.part_a(part, own)
     else:
-        own, other = commit_b(part.salt, part.seed), part.commitment_a
-        commitments, named, actual = (other, own), header.part_b, part_b_digest(part, own)
+        own, other = digests.commit_b(part.salt, part.seed), part.commitment_a
+        commitments, named, actual = (other, own), header.part_b, digests.part_b(part, own)
     if commitments != (header.commitment_a, header.commitment_b):
         return Reason.COMMITMENT
     return None if actual == named else Reason.PART
 
 
 def projections(round_: Round, client: str, commitment_a: Digest, commitment_b: Digest) -> Stream:
-    """The stream of Z: PRG(ρ), ρ = H(task, round, client, c_A, c_B)."""
-    context = round_.context(client)
-    rho = digest(b"precad rho", *context.parts(), commitment_a, commitment_b)
-    return Stream(Secret(rho), Purpose.Z, context)
+    """The stream of Z: PRG(ρ)."""
+    rho = digests.rho(round_, client, commitment_a, commitment_b)
+    return Stream(Secret(rho), Purpose.Z, round_.context(client))
 
 
 def masks_of(round_: Round, client: str, seed: Secret) -> FieldVector:
@@ -206,13 +187,3 @@ def share_of(round_: Round, client: str, part: PartA | PartB) -> FieldVector:
     if isinstance(part, PartA):
         return part.share
     return sharing.share_b(part.seed, round_.context(client), round_.params.dim + 1)
-
-
-def header_digest(header: Header) -> Digest:
-    """The digest by which the servers compare headers."""
-    return message_digest(b"precad header", header)
-
-
-def message_digest(purpose: bytes, message: Message) -> Digest:
-    """H of a message's bytes."""
-    return digest(purpose, encode(message))

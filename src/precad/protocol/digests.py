@@ -1,0 +1,56 @@
+"""What is bound to what: every digest of a round, in the order in which they are made (PROTOCOL §4, §6)."""
+
+from collections.abc import Iterable
+
+from precad.messages import Header, PartA, PartB, encode
+from precad.mpc.field import FieldVector
+from precad.mpc.prg import Digest, digest, vector_digest
+from precad.mpc.secret import Secret
+from precad.params import Round
+
+
+def commit_a(salt: Secret, share: FieldVector) -> Digest:
+    """c_A = H(salt_A, share_A)."""
+    return digest(b"precad commit A", salt.value, vector_digest(share))
+
+
+def commit_b(salt: Secret, seed: Secret) -> Digest:
+    """c_B = H(salt_B, seed_B)."""
+    return digest(b"precad commit B", salt.value, seed.value)
+
+
+def rho(round_: Round, client: str, commitment_a: Digest, commitment_b: Digest) -> Digest:
+    """ρ = H(task, round, client, c_A, c_B), the seed of Z: fixed only when x and h are."""
+    return digest(b"precad rho", *round_.context(client).parts(), commitment_a, commitment_b)
+
+
+def part_a(part: PartA, commitment_a: Digest) -> Digest:
+    """H(part A). The share enters through its commitment, so that it is hashed once."""
+    tail = vector_digest(part.tail)
+    return digest(b"precad part A", part.salt.value, part.seed.value, part.commitment_b, commitment_a, tail)
+
+
+def part_b(part: PartB, commitment_b: Digest) -> Digest:
+    """H(part B)."""
+    return digest(b"precad part B", part.salt.value, part.seed.value, part.commitment_a, commitment_b)
+
+
+def header(message: Header) -> Digest:
+    """H of a header: all that a client has fixed."""
+    return digest(b"precad header", encode(message))
+
+
+def closed(round_: Round, headers: Iterable[Digest]) -> Digest:
+    """D: the closed set, with the task, its parameters, the round and the model that it is closed for."""
+    task, number, _ = round_.context("servers").parts()
+    return digest(b"precad closed", task, round_.params.digest, number, round_.model, *sorted(headers))
+
+
+def challenge(closed_set: Digest, nonce_a: Secret, nonce_b: Secret) -> Digest:
+    """H(D, nonce_A, nonce_B): all that the servers draw together comes from it."""
+    return digest(b"precad chal seed", closed_set, nonce_a.value, nonce_b.value)
+
+
+def outcome(closed_set: Digest, seed: Digest, valid: Iterable[str]) -> Digest:
+    """What is about to be opened: this closed set, this challenge, these valid clients."""
+    return digest(b"precad outcome", closed_set, seed, *(name.encode() for name in sorted(valid)))
