@@ -20,7 +20,7 @@ from precad.protocol.submission import Submission
 OTHER = {Role.A: Role.B, Role.B: Role.A}
 
 
-def make_round(dim: int = 100, validation: Validation = Validation.PROOF, **changes: object) -> Round:
+def make_round(dim: int = 140, validation: Validation = Validation.PROOF, **changes: object) -> Round:
     params = Params(
         dim=dim,
         clients=10,

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +11,14 @@ from numpy.typing import NDArray
 
 from precad.attacks import cheating, forging
 from precad.attacks.cheating import Cheat
-from precad.mpc.prg import Purpose, Stream
+from precad.errors import Rejected
+from precad.mpc import field
+from precad.mpc.prg import Purpose, Stream, digest
 from precad.params import Noise, Round, Unit, Validation
 from precad.privacy import clipping
 from precad.privacy.noise import integer_gaussian
-from precad.protocol import submission
+from precad.protocol import digests, norm_proof, submission
+from precad.protocol.norm_proof import Challenge
 from precad.protocol.round import ServerSecrets, run_round
 from precad.protocol.states import Opened, Role
 from precad.protocol.submission import Submission
@@ -55,8 +60,37 @@ def test_a_cheat_is_rejected_and_changes_nothing(cheat: Cheat, validation: Valid
     without = FORMS[form](round_, submissions, SECRETS)
     opened = FORMS[form](round_, {**submissions, "mallory": cheat.submit(round_, "mallory")}, SECRETS)
     assert opened.valid == set(submissions)
-    assert set(opened.rejected) == {"mallory"}
+    assert opened.rejected == {"mallory": Rejected(cheat.expected)}
     assert np.array_equal(opened.noisy_sum, without.noisy_sum)
+
+
+def test_a_client_that_knew_its_projections_would_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power: with a ρ that does not depend on the commitments, the vector of that cheat is accepted."""
+    constant = digest(b"precad test", b"rho")
+    monkeypatch.setattr(digests, "rho", lambda _round, _client, _a, _b: constant)
+    round_ = make_round()
+    x = forging.known_projections(round_, "mallory")
+    assert max(abs(int(v)) for v in field.lift(x)) > 1 << 50
+    opened = in_memory(round_, {"mallory": forging.forge(round_, "mallory", x, h=0)}, SECRETS)
+    assert opened.valid == {"mallory"}
+
+
+def test_cancelling_non_bits_would_win_against_equal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power: with one weight for all wires of bits, a vector of norm 3 C is accepted."""
+    derive = norm_proof.derive_challenge
+    outer = field.outer
+
+    def one_weight(*arguments: Any) -> Challenge:
+        count = submission.proof_shape(round_.params).bit_wires
+        with monkeypatch.context() as patch:
+            ones = np.ones(count, np.uint64)
+            patch.setattr(field, "outer", lambda x, y: outer(ones if x.size == count else x, y))
+            return replace(derive(*arguments), wire_weights=ones)
+
+    round_ = make_round()
+    (cheat,) = (cheat for cheat in cheating.CHEATS if "cancel" in cheat.name)
+    monkeypatch.setattr(norm_proof, "derive_challenge", one_weight)
+    assert in_memory(round_, {"mallory": cheat.submit(round_, "mallory")}, SECRETS).valid == {"mallory"}
 
 
 @pytest.mark.heavy
@@ -88,7 +122,7 @@ def test_the_opened_sum_is_the_sum_of_updates_and_both_noises(
     """To the last bit, in every variant of PROTOCOL §2."""
     round_ = make_round(validation=validation, noise=noise, unit=unit)
     generator = np.random.default_rng(0)
-    updates = {f"c{i}": clipping.encode_clipped(generator.standard_normal(100), 30.0, 16) for i in range(4)}
+    updates = {f"c{i}": clipping.encode_clipped(generator.standard_normal(140), 30.0, 16) for i in range(4)}
     opened = FORMS[form](round_, {name: submission.submit(round_, name, x) for name, x in updates.items()}, SECRETS)
     expected = sum(updates.values()) + noise_of(round_, Role.A) + noise_of(round_, Role.B)
     assert np.array_equal(opened.noisy_sum, expected)
@@ -108,7 +142,7 @@ def test_a_round_with_nobody_in_it_opens_its_noise(form: str, validation: Valida
 def test_without_validation_a_client_can_send_anything(form: str) -> None:
     """The paper's faster version is for privacy alone, and the parameters say so."""
     round_ = make_round(validation=Validation.NONE)
-    huge = np.full(100, 10**12)
+    huge = np.full(140, 10**12)
     opened = FORMS[form](round_, {"mallory": submission.submit(round_, "mallory", huge)}, SECRETS)
     assert np.array_equal(opened.noisy_sum, huge + noise_of(round_, Role.A) + noise_of(round_, Role.B))
 
@@ -116,7 +150,7 @@ def test_without_validation_a_client_can_send_anything(form: str) -> None:
 def test_the_variants_scale_the_noise() -> None:
     """σ·R'·2^f for a record, σ·C·2^f for a client; divided by √2 where only clients are feared (paper, Table 1)."""
     record, client = make_round().params, make_round(unit=Unit.CLIENT).params
-    assert record.noise_std == pytest.approx(65536 * (2 + 11 / 65536))
+    assert record.noise_std == pytest.approx(65536 * 2 + math.sqrt(140) + 1)
     assert client.noise_std == 65536 * 30
     for unit, params in ((Unit.RECORD, record), (Unit.CLIENT, client)):
         less = make_round(unit=unit, noise=Noise.CLIENTS).params

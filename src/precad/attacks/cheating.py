@@ -22,22 +22,25 @@ from precad.attacks.forging import (
     scaled,
     wrapped,
 )
-from precad.messages import Header, PartA, PartB, decode, encode
+from precad.errors import Reason
+from precad.messages import Header, PartB, decode, encode
+from precad.mpc import field
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import digest
 from precad.mpc.wires import M
 from precad.params import Round, Validation
-from precad.protocol import digests, submission
+from precad.protocol import submission
 from precad.protocol.norm_proof import Shape
 from precad.protocol.submission import ClientSecrets, Submission
 
 
 @dataclass(frozen=True)
 class Cheat:
-    """A way to cheat, with a name for tables; some make sense only against proofs."""
+    """A way to cheat, with a name for tables, and the reason for which it must be rejected."""
 
     name: str
     submit: Callable[[Round, str], Submission]
+    expected: Reason = Reason.INVALID
     only_proof: bool = False
 
 
@@ -45,47 +48,72 @@ def _vector(name: str, make: Callable[[Round], FieldVector]) -> Cheat:
     return Cheat(name, lambda round_, client: forge(round_, client, make(round_)))
 
 
-def _tail(name: str, edit: Callable[[Shape], Edit]) -> Cheat:
+def _claims(name: str, make: Callable[[Shape], dict[str, Edit]]) -> Cheat:
+    """An honest vector with false bits, or other false claims."""
+
     def submit(round_: Round, client: str) -> Submission:
-        return forge(round_, client, honest(round_), edit_tail=edit(submission.proof_shape(round_.params)))
+        return forge(round_, client, honest(round_), **make(submission.proof_shape(round_.params)))  # type: ignore[arg-type]
 
     return Cheat(name, submit, only_proof=True)
 
 
-def _after(name: str, change: Callable[[Round, Submission], Submission]) -> Cheat:
-    return Cheat(name, lambda round_, client: change(round_, forge(round_, client, honest(round_))))
+def _after(name: str, expected: Reason, change: Callable[[Round, Submission], Submission]) -> Cheat:
+    """An honest submission, changed on its way."""
+    return Cheat(name, lambda round_, client: change(round_, forge(round_, client, honest(round_))), expected)
 
 
-def _off_by_one(at: Callable[[Shape], int]) -> Callable[[Shape], Edit]:
-    def make(shape: Shape) -> Edit:
-        def edit(tail: FieldVector) -> None:
-            tail[at(shape)] = (int(tail[at(shape)]) + 1) % P
+def _plus(at: int, error: int) -> Edit:
+    def edit(vector: FieldVector) -> None:
+        vector[at] = (int(vector[at]) + error) % P
 
-        return edit
-
-    return make
+    return edit
 
 
-def _two_for_a_bit(shape: Shape) -> Edit:
+def _two_for_a_bit(vector: FieldVector) -> None:
     """Bits (0, 1) become (2, 0): the same number, with something that is not a bit."""
+    low = next(i for i in range(vector.size) if vector[i] == 0 and vector[i + 1] == 1)
+    vector[low], vector[low + 1] = 2, 0
 
-    def edit(tail: FieldVector) -> None:
-        lower = next(i for i in range(shape.bits) if (tail[i], tail[i + 1]) == (0, 1) and i + 1 != shape.norm_bits)
-        tail[lower], tail[lower + 1] = 2, 0
+
+def _projections_plus(shape: Shape, errors: dict[int, int]) -> Edit:
+    """Add to the numbers that the bits of some projections stand for; the bits stay bits."""
+
+    def edit(bits: FieldVector) -> None:
+        for row, error in errors.items():
+            place = slice(
+                shape.norm_bits + row * shape.projection_bits, shape.norm_bits + (row + 1) * shape.projection_bits
+            )
+            value = sum(int(bit) << i for i, bit in enumerate(bits[place])) + error
+            bits[place] = [value >> i & 1 for i in range(shape.projection_bits)]
 
     return edit
 
 
-def _other_bits(shape: Shape) -> Edit:
-    def edit(tail: FieldVector) -> None:
-        tail[shape.norm_bits : shape.bits] = np.roll(tail[shape.norm_bits : shape.bits], shape.projection_bits)
+def _cancelling_non_bits(round_: Round, client: str) -> Submission:
+    """Norm 3 C, hidden in three numbers in place of bits, in three wires, whose errors b² − b add up to 0."""
+    x = scaled(round_, 3)
+    rest = (round_.params.squared_bound - field.dot(x, x)) % P
+    first, second = 1 << M, 1 << 2 * M
 
-    return edit
+    def edit(bits: FieldVector) -> None:
+        bits[: submission.proof_shape(round_.params).norm_bits] = 0
+        for c in range(2, 1000):  # a + first·b + second·c = rest, and a² − a + b² − b + c² − c = 0: a quadratic in b
+            t = rest - second * c
+            qa, qb, qc = first * first + 1, first - 1 - 2 * first * t, t * t - t + c * c - c
+            root = pow(qb * qb - 4 * qa * qc, (P + 1) // 4, P)
+            if (root * root - qb * qb + 4 * qa * qc) % P == 0:
+                b = (root - qb) * pow(2 * qa, -1, P) % P
+                bits[0], bits[M], bits[2 * M] = (t - first * b) % P, b, c
+                return
+
+    return forge(round_, client, x, edit_bits=edit)
 
 
 def _false_h(error: int) -> Callable[[Round, str], Submission]:
     def submit(round_: Round, client: str) -> Submission:
-        return forge(round_, client, honest(round_), h_error=error)
+        x = honest(round_)
+        true = int(field.lift(x).sum()) // 2
+        return forge(round_, client, x, h=true + error, claimed_h=true)
 
     return submit
 
@@ -97,6 +125,10 @@ def _right_proof_of_another(round_: Round, client: str) -> Submission:
 def _ground(round_: Round, client: str) -> Submission:
     x, secrets = best_ground_salts(round_, client, 10_000)
     return forge(round_, client, x, secrets=secrets)
+
+
+def _known(round_: Round, client: str) -> Submission:
+    return forge(round_, client, known_projections(round_, client), h=0)
 
 
 def _elsewhere(**changes: object) -> Callable[[Round, str], Submission]:
@@ -112,18 +144,6 @@ def _relabelled(round_: Round, client: str) -> Submission:
     return replace(other, header=encode(replace(decode(other.header, Header), client=client)))
 
 
-def _reparted(round_: Round, sent: Submission, **changes: object) -> Submission:
-    """Change part A and put its new digest into the header: only what the part says is false."""
-    part = replace(_part_a(round_, sent), **changes)  # type: ignore[arg-type]
-    commitment_a = digests.commit_a(part.salt, part.share)
-    header = replace(decode(sent.header, Header), part_a=digests.part_a(part, commitment_a))
-    return replace(sent, header=encode(header), part_a=encode(part))
-
-
-def _part_a(round_: Round, sent: Submission) -> PartA:
-    return decode(sent.part_a, PartA, **submission.part_a_sizes(round_.params))
-
-
 def _foreign_part(name: str) -> Callable[[Round, Submission], Submission]:
     def change(round_: Round, sent: Submission) -> Submission:
         other = forge(round_, decode(sent.header, Header).client, honest(round_))
@@ -132,25 +152,26 @@ def _foreign_part(name: str) -> Callable[[Round, Submission], Submission]:
     return change
 
 
-def _resized(size: Callable[[int], int]) -> Callable[[Round, Submission], Submission]:
-    def change(round_: Round, sent: Submission) -> Submission:
-        share = _part_a(round_, sent).share
-        return _reparted(round_, sent, share=np.resize(share, size(share.size)))
+def _resized(dim: Callable[[int], int]) -> Callable[[Round, str], Submission]:
+    """A submission that is right in every way, for a model of another size."""
 
-    return change
+    def submit(round_: Round, client: str) -> Submission:
+        other = replace(round_, params=replace(round_.params, dim=dim(round_.params.dim)))
+        return forge(other, client, honest(other))
+
+    return submit
 
 
-def _non_canonical(at: Callable[[Round], int], k: int) -> Callable[[Round, Submission], Submission]:
-    """Add k·p to one word of part A, where a share's or a tail's entry stands."""
+def _non_canonical(at: int, k: int) -> Callable[[Round, str], Submission]:
+    """Add k·p to a word of A's share, commit to that, and prove all the rest."""
 
-    def change(round_: Round, sent: Submission) -> Submission:
-        raw = bytearray(sent.part_a)
-        words = np.frombuffer(raw, np.uint64, offset=16 + 96)
-        place = at(round_)
-        words[place] = words[place] % np.uint64(P) + np.uint64(k * P)
-        return replace(sent, part_a=bytes(raw))
+    def submit(round_: Round, client: str) -> Submission:
+        def edit(words: FieldVector) -> None:
+            words[at] += np.uint64(k * P)
 
-    return change
+        return forge(round_, client, honest(round_), edit_share=edit)
+
+    return submit
 
 
 def _false_commitment(name: str) -> Callable[[Round, Submission], Submission]:
@@ -171,51 +192,49 @@ CHEATS: tuple[Cheat, ...] = (
     _vector("norm 10 C", lambda r: scaled(r, 10)),
     _vector("norm 1,000,000 C", lambda r: scaled(r, 1e6)),
     _vector("the entry ⌈√p⌉", lambda r: wrapped(r, 1)),
-    *(_vector(f"{n} wrapped entries", partial(wrapped, count=n)) for n in (2, 3, 10, 100, 10_000)),
+    *(_vector(f"{n} wrapped entries", partial(wrapped, count=n)) for n in (2, 3, 10, 100)),
     *(_vector(f"entries at p/2 + {offset}", partial(near_half, offset=offset)) for offset in (-5, 0, 1)),
     _vector("x·x ≡ 0", null_norm),
-    Cheat("known projections", lambda r, c: forge(r, c, known_projections(r, c))),
+    Cheat("projections of a Z that is not used", _known),
     Cheat("salts ground through 10,000 tries", _ground),
-    Cheat("right proof of another vector", _right_proof_of_another),
-    _tail("a bit that is 2", _two_for_a_bit),
-    _tail("the bits of other projections", _other_bits),
-    _tail("a norm bit off by one", _off_by_one(lambda _: 0)),
-    _tail("a projection bit off by one", _off_by_one(lambda s: s.norm_bits)),
-    _tail("P(0) off by one", _off_by_one(lambda s: s.bits)),
-    _tail("P(1) off by one", _off_by_one(lambda s: s.bits + 1)),
-    _tail("P(2m) off by one", _off_by_one(lambda s: s.bits + 2 * M - 1)),
-    _tail("the first P_n off by one", _off_by_one(lambda s: s.bits + 2 * M)),
-    _tail("the last P_n off by one", _off_by_one(lambda s: s.tail - 1)),
+    Cheat("right proof of another vector", _right_proof_of_another, only_proof=True),
+    Cheat("non-bits that cancel between wires", _cancelling_non_bits, only_proof=True),
+    _claims("a bit that is 2", lambda _: {"edit_bits": _two_for_a_bit}),
+    _claims("a norm bit off by one", lambda _: {"edit_bits": _plus(0, 1)}),
+    _claims("the first projection off by one", lambda s: {"edit_bits": _projections_plus(s, {0: 1})}),
+    _claims("the last projection off by one", lambda s: {"edit_bits": _projections_plus(s, {127: 1})}),
+    _claims("two projections off, by 1 and −1", lambda s: {"edit_bits": _projections_plus(s, {0: 1, 1: -1})}),
+    _claims("P(0) off by one", lambda s: {"edit_tail": _plus(s.bits, 1)}),
+    _claims("P(1) off by one", lambda s: {"edit_tail": _plus(s.bits + 1, 1)}),
+    _claims("P(2m) off by one", lambda s: {"edit_tail": _plus(s.bits + 2 * M - 1, 1)}),
+    _claims("the first P_n off by one", lambda s: {"edit_tail": _plus(s.bits + 2 * M, 1)}),
+    _claims("the last P_n off by one", lambda s: {"edit_tail": _plus(s.tail - 1, 1)}),
     Cheat("h off by one", _false_h(1), only_proof=True),
     Cheat("h far off", _false_h(1 << 40)),
-    Cheat("of another round", _elsewhere(number=12_345)),
-    Cheat("of another task", _elsewhere(task=digest(b"precad cheat", b"task"))),
-    Cheat("of another model", _elsewhere(model=digest(b"precad cheat", b"model"))),
-    Cheat("of another client", lambda r, c: forge(r, c + "'", honest(r))),
+    Cheat("of another round", _elsewhere(number=12_345), Reason.FOREIGN),
+    Cheat("of another task", _elsewhere(task=digest(b"precad cheat", b"task")), Reason.FOREIGN),
+    Cheat("of another model", _elsewhere(model=digest(b"precad cheat", b"model")), Reason.FOREIGN),
+    Cheat("of another client", lambda r, c: forge(r, c + "'", honest(r)), Reason.FOREIGN),
     Cheat("of another client, relabelled", _relabelled),
-    _after("parts swapped", lambda _, s: replace(s, part_a=s.part_b, part_b=s.part_a)),
-    _after("part A of another submission", _foreign_part("part_a")),
-    _after("part B of another submission", _foreign_part("part_b")),
-    _after("share one entry short", _resized(lambda n: n - 1)),
-    _after("share one entry long", _resized(lambda n: n + 1)),
-    _after("share twice as long", _resized(lambda n: 2 * n)),
+    Cheat("share one entry short", _resized(lambda d: d - 1), Reason.MALFORMED),
+    Cheat("share one entry long", _resized(lambda d: d + 1), Reason.MALFORMED),
+    Cheat("share twice as long", _resized(lambda d: 2 * d), Reason.MALFORMED),
     *(
-        _after(f"{where} plus {k}·p", _non_canonical(at, k))
+        Cheat(f"{where} plus {k}·p", _non_canonical(at, k), Reason.MALFORMED)
+        for where, at in {"x_1": 0, "x_d": -2, "h": -1}.items()
         for k in (1, 7)
-        for where, at in {
-            "x_1": lambda _: 1,
-            "x_d": lambda r: r.params.dim,
-            "h": lambda r: r.params.dim + 1,
-        }.items()
     ),
-    _after("false commitment to A's share", _false_commitment("commitment_a")),
-    _after("false commitment to B's share", _false_commitment("commitment_b")),
-    _after("another seed for B", _false_seed),
-    _after("no part A", lambda _, s: replace(s, part_a=b"")),
-    _after("no part B", lambda _, s: replace(s, part_b=b"")),
-    _after("part A cut off", lambda _, s: replace(s, part_a=s.part_a[:-8])),
-    _after("part A with bytes after its end", lambda _, s: replace(s, part_a=s.part_a + bytes(8))),
-    _after("garbage", lambda _, s: Submission(s.header[::-1], s.part_a[::-1], s.part_b[::-1])),
+    _after("parts swapped", Reason.MALFORMED, lambda _, s: replace(s, part_a=s.part_b, part_b=s.part_a)),
+    _after("part A of another submission", Reason.COMMITMENT, _foreign_part("part_a")),
+    _after("part B of another submission", Reason.COMMITMENT, _foreign_part("part_b")),
+    _after("false commitment to A's share", Reason.COMMITMENT, _false_commitment("commitment_a")),
+    _after("false commitment to B's share", Reason.COMMITMENT, _false_commitment("commitment_b")),
+    _after("another seed for B", Reason.COMMITMENT, _false_seed),
+    _after("no part A", Reason.MALFORMED, lambda _, s: replace(s, part_a=b"")),
+    _after("no part B", Reason.MALFORMED, lambda _, s: replace(s, part_b=b"")),
+    _after("part A cut off", Reason.MALFORMED, lambda _, s: replace(s, part_a=s.part_a[:-8])),
+    _after("bytes after the end", Reason.MALFORMED, lambda _, s: replace(s, part_a=s.part_a + bytes(8))),
+    _after("garbage", Reason.MALFORMED, lambda _, s: Submission(s.header[::-1], s.part_a[::-1], s.part_b[::-1])),
 )
 """Every way to cheat that we know."""
 

@@ -3,6 +3,7 @@
 So a false vector is caught by the one check that is there to catch it. Used by ``cheating.py``.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,19 +11,19 @@ from dataclasses import replace
 import numpy as np
 
 from precad.errors import PrecadError
-from precad.messages import Header, decode
+from precad.messages import Header, PartA, PartB, decode, encode
 from precad.mpc import field, sharing, wires
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Stream
 from precad.mpc.projection import ROWS
 from precad.mpc.wires import M
-from precad.params import Round
+from precad.params import Round, Validation
 from precad.protocol import digests, submission
 from precad.protocol.norm_proof import Shape
 from precad.protocol.submission import ClientSecrets, Submission
 
 Edit = Callable[[FieldVector], None]
-"""A change to a tail, in place."""
+"""A change to a vector, in place."""
 
 
 def forge(
@@ -30,39 +31,68 @@ def forge(
     client: str,
     x: FieldVector,
     *,
-    h_error: int = 0,
-    edit_tail: Edit | None = None,
+    h: int | None = None,
+    claimed_h: int | None = None,
     proof_of: FieldVector | None = None,
+    edit_bits: Edit | None = None,
+    edit_tail: Edit | None = None,
+    edit_share: Edit | None = None,
     secrets: ClientSecrets | None = None,
 ) -> Submission:
     """Submit any x ∈ F^d, with the most plausible proof there is.
 
-    ``h_error`` is added to h; ``edit_tail`` changes the claims; ``proof_of`` is another vector to prove in place of x.
+    Shared is (x, ``h``); proved is ``proof_of``, with ``claimed_h``. ``edit_bits`` changes the bits before their
+    squares are claimed, ``edit_tail`` any claim, ``edit_share`` the words of A's share before they are committed to.
     """
-    shape = submission.proof_shape(round_.params)
-    h = int(field.lift(x).astype(object).sum()) // 2
-    claimed = x if proof_of is None else proof_of
+    secrets = secrets or ClientSecrets.fresh()
+    h = int(field.lift(x).astype(object).sum()) // 2 if h is None else h
+    share = sharing.share_a(np.append(x, np.uint64(h % P)), secrets.seed_b, round_.context(client))
+    words = _edited(share, edit_share)
+    commitment_a = digests.commit_a(secrets.salt_a, words)
+    commitment_b = digests.commit_b(secrets.salt_b, secrets.seed_b)
+    tail = np.empty(0, np.uint64)
+    if round_.params.validation is Validation.PROOF:
+        masks = [submission.masks_of(round_, client, seed) for seed in (secrets.seed_a, secrets.seed_b)]
+        z = submission.projections(round_, client, commitment_a, commitment_b)
+        claims = forged_tail(
+            submission.proof_shape(round_.params),
+            x if proof_of is None else proof_of,
+            h if claimed_h is None else claimed_h,
+            field.add(*masks),
+            z,
+            edit_bits,
+        )
+        tail = field.sub(_edited(claims, edit_tail), submission.tail_b(round_, client, secrets.seed_b))
+    part_a = PartA(secrets.salt_a, secrets.seed_a, commitment_b, words, tail)
+    part_b = PartB(secrets.salt_b, secrets.seed_b, commitment_a)
+    named = digests.part_a(part_a, commitment_a), digests.part_b(part_b, commitment_b)
+    header = Header(round_.task, round_.number, round_.model, client, commitment_a, commitment_b, *named)
+    return Submission(encode(header), _encode_anything(part_a), encode(part_b))
 
-    def prove(masks: FieldVector, z: Stream) -> FieldVector:
-        tail = forged_tail(shape, claimed, h, masks, z)
-        if edit_tail is not None:
-            edit_tail(tail)
-        return tail
 
-    extended = np.append(x, np.uint64((h + h_error) % P))
-    forged = submission.assemble(round_, client, extended, secrets or ClientSecrets.fresh(), prove)
-    if forged is None:
-        raise PrecadError("a forger takes any secrets")
-    return forged
+def _edited(vector: FieldVector, edit: Edit | None) -> FieldVector:
+    changed = vector.copy()
+    if edit is not None:
+        edit(changed)
+    return changed
 
 
-def forged_tail(shape: Shape, x: FieldVector, h: int, masks: FieldVector, z: Stream) -> FieldVector:
+def _encode_anything(part: PartA) -> bytes:
+    """The bytes of a part whose share may have words of p or more, which the codec would not send."""
+    raw = encode(replace(part, share=np.zeros_like(part.share)))
+    start = len(raw) - 8 * (part.tail.size + 1 + part.share.size)
+    return raw[:start] + part.share.tobytes() + raw[start + 8 * part.share.size :]
+
+
+def forged_tail(
+    shape: Shape, x: FieldVector, h: int, masks: FieldVector, z: Stream, edit_bits: Edit | None
+) -> FieldVector:
     """The claims of an honest prover, computed mod p; a number with too many bits loses the upper ones."""
     slack = (shape.squared_bound - field.dot(x, x)) % P
     u = [(value - h + shape.window) % P for value in _project(x, z)]
     bits = [slack >> i & 1 for i in range(shape.norm_bits)]
     bits += [value >> i & 1 for value in u for i in range(shape.projection_bits)]
-    beta = np.array(bits, np.uint64)
+    beta = _edited(np.array(bits, np.uint64), edit_bits)
     polynomial = [field.dot(values, values) for values in _values(x, masks[: shape.entry_wires])]
     claims = np.array(polynomial[:M] + polynomial[M + 1 :], np.uint64)
     return np.concatenate([beta, claims, wires.squares(beta, masks[shape.entry_wires :])])
@@ -128,17 +158,23 @@ def null_norm(round_: Round) -> FieldVector:
 
 
 def known_projections(round_: Round, client: str) -> FieldVector:
-    """A wrapped vector whose first 64 projections are 0, for the Z of *another* submission of the same client.
+    """A huge vector with x·x ≡ 0 whose 128 projections are all 0, for the Z of *another* submission of the client.
 
-    A client that knew Z before it fixed x would win like this.
+    A client that knew Z before it fixed x would win like this; it needs 131 dimensions.
     """
     decoy = forge(round_, client, np.zeros(round_.params.dim, np.uint64))
     header = decode(decoy.header, Header)
     z = submission.projections(round_, client, header.commitment_a, header.commitment_b)
-    words = np.empty(2 * 65, np.uint64)
+    words = np.empty(2 * 131, np.uint64)
     z.fill_words(words)
-    rows = np.unpackbits(words.view(np.uint8).reshape(65, 16), axis=1, bitorder="little")[:, :64].T
-    return _with_entries(round_, _kernel_vector([[int(v) for v in row] for row in rows]))
+    rows = np.unpackbits(words.view(np.uint8).reshape(131, 16), axis=1, bitorder="little").T
+    basis = _kernel([[int(v) for v in row] for row in rows])
+    for a, b in itertools.permutations((np.array(vector, np.uint64) for vector in basis), 2):
+        aa, ab, bb = field.dot(a, a), field.dot(a, b), field.dot(b, b)  # of t·a + b, zero for t = (−ab + root)/aa
+        root = pow(ab * ab - aa * bb, (P + 1) // 4, P)
+        if aa and (root * root - ab * ab + aa * bb) % P == 0:
+            return _with_entries(round_, field.axpy((root - ab) * pow(aa, -1, P), a, b).tolist())
+    raise PrecadError("no isotropic vector among these: try another client's name")
 
 
 def best_ground_salts(round_: Round, client: str, tries: int) -> tuple[FieldVector, ClientSecrets]:
@@ -176,27 +212,28 @@ def _sum_of_squares(n: int) -> list[int]:
     return squares
 
 
-def _kernel_vector(rows: list[list[int]]) -> list[int]:
-    """A non-zero vector that a matrix over F_p, wider than high, maps to 0."""
+def _kernel(rows: list[list[int]]) -> list[list[int]]:
+    """A basis of what a matrix over F_p maps to 0."""
     matrix = [row[:] for row in rows]
     width = len(matrix[0])
     pivots: list[int] = []
     for column in range(width):
-        pivot = next((i for i in range(len(pivots), len(matrix)) if matrix[i][column] % P), None)
+        pivot = next((i for i in range(len(pivots), len(matrix)) if matrix[i][column]), None)
         if pivot is None:
-            free = column
-            break
+            continue
         matrix[len(pivots)], matrix[pivot] = matrix[pivot], matrix[len(pivots)]
         top = matrix[len(pivots)]
         inverse = pow(top[column], -1, P)
         top[:] = [v * inverse % P for v in top]
-        for i, row in enumerate(matrix):
-            if i != len(pivots) and row[column]:
-                factor = row[column]
+        for row in matrix:
+            factor = row[column]
+            if row is not top and factor:
                 row[:] = [(v - factor * t) % P for v, t in zip(row, top, strict=True)]
         pivots.append(column)
-    result = [0] * width
-    result[free] = 1
-    for i, column in enumerate(pivots):
-        result[column] = -matrix[i][free] % P
-    return result
+    basis = []
+    for free in sorted(set(range(width)) - set(pivots)):
+        vector = [int(i == free) for i in range(width)]
+        for i, column in enumerate(pivots):
+            vector[column] = -matrix[i][free] % P
+        basis.append(vector)
+    return basis
