@@ -51,17 +51,12 @@ def sum_of_squares(entries: NDArray[np.int64], masks: FieldVector) -> FieldVecto
     21 bits, whose products with 2^11 entries of a position sum to at most 2^21·√(2^11·2^48) < 2^51.
     """
     products = np.zeros((M + 3, M), np.int64)
-    rows = np.zeros((min(_CHUNK, masks.size), M + 3))
+    rows = np.empty((min(_CHUNK, masks.size), M + 3))
     for first in range(0, masks.size, _CHUNK):
-        part, limbs = entries[first * M : (first + _CHUNK) * M], masks[first : first + _CHUNK]
-        whole = part.size // M
-        rows[:whole, :M] = part[: whole * M].reshape(whole, M)
-        rows[whole:, :M] = 0
-        rows[whole : limbs.size, : part.size % M] = part[whole * M :]
-        for limb in range(3):
-            rows[: limbs.size, M + limb] = (limbs >> np.uint64(21 * limb)) & _LIMB
-        chunk = rows[: limbs.size]
-        products = (products + (chunk.T @ chunk[:, :M]).astype(np.int64) % P) % P
+        part = masks[first : first + _CHUNK]
+        chunk = rows[: part.size]
+        _fill_rows(entries[first * M :], part, chunk)
+        products = (products + (chunk.T @ chunk[:, :M]).astype(np.int64)) % P
     gram = np.empty((M + 1, M + 1), np.uint64)
     gram[1:, 1:] = products[:M]
     gram[0, 0] = field.dot(masks, masks)
@@ -86,6 +81,21 @@ def _extension() -> NDArray[np.uint64]:
 def _quadratic_forms() -> NDArray[np.uint64]:
     """ℓ(t)·ℓ(t)ᵀ, flat, for t = 0..2m."""
     return np.array([field.outer(vector, vector) for vector in (lagrange(M + 1, t) for t in range(2 * M + 1))])
+
+
+@kernel
+def _fill_rows(entries: NDArray[np.int64], masks: FieldVector, rows: NDArray[np.float64]) -> None:
+    """One row a wire: its entries, and the limbs of its mask."""
+    for n in range(masks.size):
+        first = n * M
+        if first + M <= entries.size:
+            for j in range(M):
+                rows[n, j] = entries[first + j]
+        else:
+            for j in range(M):
+                rows[n, j] = entries[first + j] if first + j < entries.size else 0
+        for limb in range(3):
+            rows[n, M + limb] = (masks[n] >> np.uint64(21 * limb)) & _LIMB
 
 
 @kernel
