@@ -24,7 +24,6 @@ from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.projection import ROWS
 from precad.mpc.secret import Redacted, Secret
 from precad.mpc.wires import M
-from precad.privacy import clipping
 
 V_BITS = 57
 """The weights v_j have 57 bits: a sum of 128 of them fits in a word, which is what makes vᵀZ fast."""
@@ -99,14 +98,14 @@ class Shape:
         return ROWS * 2 * math.exp(-2 * (self.window - 1) ** 2 / max(self.squared_bound, 1))
 
 
-def prove(shape: Shape, x: NDArray[np.int64], masks: FieldVector, z: Stream) -> FieldVector | None:
+def prove(shape: Shape, x: NDArray[np.int64], h: int, masks: FieldVector, z: Stream) -> FieldVector | None:
     """The client's tail for x, ‖x‖² ≤ S, or None if a projection leaves its window and new salts are needed."""
-    u = projection.project(x, z) - int(x.sum()) // 2 + shape.window
+    u = projection.project(x, z) - h + shape.window
     if not ((u >= 0) & (u < 2 * shape.window)).all():
         return None
-    slack = shape.squared_bound - clipping.squared_norm(x)
-    bits = np.concatenate([_bits(np.array([slack]), shape.norm_bits), _bits(u, shape.projection_bits)])
     polynomial = wires.sum_of_squares(x, masks[: shape.entry_wires])
+    slack = shape.squared_bound - int(polynomial[1 : M + 1].sum())  # a wire has its entries at 1..m: Σ P(j) = x·x
+    bits = np.concatenate([_bits(np.array([slack]), shape.norm_bits), _bits(u, shape.projection_bits)])
     return np.concatenate(
         [
             bits,

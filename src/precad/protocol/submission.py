@@ -58,11 +58,13 @@ def submit(
         raise ValueError(f"the update must have {params.dim} entries, got shape {x.shape}")
     if clipping.squared_norm(x) > params.squared_bound and params.validation is not Validation.NONE:
         raise ValueError(f"the update's squared norm exceeds S = {params.squared_bound}: clip it to C first")
-    extended, shape = np.empty(params.dim + 1, np.uint64), proof_shape(params)
+    extended, shape, h = np.empty(params.dim + 1, np.uint64), proof_shape(params), int(x.sum()) // 2
     field.embed(x, out=extended[:-1])
-    extended[-1] = int(x.sum()) // 2 % P
+    extended[-1] = h % P
     while True:
-        submission = assemble(round_, client, extended, draw(), lambda masks, z: norm_proof.prove(shape, x, masks, z))
+        submission = assemble(
+            round_, client, extended, draw(), lambda masks, z: norm_proof.prove(shape, x, h, masks, z)
+        )
         if submission is not None:
             return submission
 
