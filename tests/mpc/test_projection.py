@@ -1,5 +1,7 @@
 """Projections against a matrix of bits."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,8 +32,14 @@ def bits(size: int) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_project(size: int) -> None:
-    x = np.random.default_rng(size).integers(-(1 << 24), 1 << 24, size)
+    x = np.random.default_rng(size).integers(-(1 << 16), 1 << 16, size)
     assert np.array_equal(projection.project(x, z()), bits(size) @ x)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_largest_projections_do_not_overflow(sign: int) -> None:
+    x = np.full(40_000, sign * math.isqrt((1 << 48) // 40_000))
+    assert np.array_equal(projection.project(x, z()), bits(x.size) @ x)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -12,6 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
@@ -94,6 +95,37 @@ def _mul_add_wide(_typing: Any, high: Any, low: Any, a: Any, b: Any) -> Any:  # 
     return _PAIR(types.uint64, types.uint64, types.uint64, types.uint64), generate
 
 
+def _add_where(_typing: Any, sums: Any, words: Any, x: Any, start: Any) -> Any:  # noqa: ARG001
+    lanes = ir.VectorType(ir.IntType(32), 16)
+    bits, zero = ir.VectorType(ir.IntType(1), lanes.count), ir.Constant(lanes, None)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sums, words, x = (
+            context.make_array(kind)(context, builder, array).data
+            for kind, array in zip(signature.args[:3], args[:3], strict=True)
+        )
+        masks = builder.bitcast(words, ir.IntType(lanes.count).as_pointer())
+        groups = [builder.bitcast(builder.gep(sums, [_I64(16 * group)]), lanes.as_pointer()) for group in range(8)]
+        totals = [builder.load(group, align=4) for group in groups]
+        for column in range(COLUMNS):
+            i = builder.add(args[3], _I64(column))
+            entry = builder.trunc(builder.load(builder.gep(x, [i])), lanes.element)
+            entry = builder.insert_element(zero, entry, ir.IntType(32)(0))
+            entry = builder.shuffle_vector(entry, zero, zero)  # in all lanes
+            for group in range(8):
+                mask = builder.load(builder.gep(masks, [builder.add(builder.mul(i, _I64(8)), _I64(group))]))
+                added = builder.select(builder.bitcast(mask, bits), entry, zero)
+                totals[group] = builder.add(totals[group], added)
+        for group, total in zip(groups, totals, strict=True):
+            builder.store(total, group, align=4)
+        return context.get_dummy_value()
+
+    return types.void(sums, words, x, types.int64), generate
+
+
+COLUMNS = 8
+"""How many columns :data:`add_where` adds at once."""
+
 Word = np.uint64
 
 mul_wide: Callable[[Word, Word], tuple[Word, Word]] = cast(Any, intrinsic(_mul_wide))
@@ -101,3 +133,6 @@ mul_wide: Callable[[Word, Word], tuple[Word, Word]] = cast(Any, intrinsic(_mul_w
 
 mul_add_wide: Callable[[Word, Word, Word, Word], tuple[Word, Word]] = cast(Any, intrinsic(_mul_add_wide))
 """In a kernel: (high, low) words of (high·2^64 + low) + a·b mod 2^128, for arguments high, low, a, b."""
+
+add_where: Callable[[NDArray[np.int32], NDArray[Word], NDArray[np.int64], int], None] = cast(Any, intrinsic(_add_where))
+"""In a kernel: add x_i, for i = start..start + 7, to those of 128 sums whose bit is 1 in the words 2i and 2i + 1."""

@@ -1,9 +1,9 @@
 """Random 0/1 projections of a vector: a byte of keystream a coordinate for each eight rows (PROTOCOL §4, §5).
 
-Bit j of a coordinate's bits is its entry z_ji in row j of Z. Neither Z·x nor vᵀZ is computed bit by bit: a byte of
-the keystream stands for eight rows, so x_i is added to one of 256 buckets for each byte, or v is looked up in a
-table of its 256 partial sums. A client projects its vector on 128 rows; servers that draw Z themselves project their
-shares on 64.
+Bit j of a coordinate's bits is its entry z_ji in row j of Z. A client projects its vector on 128 rows: sixteen bits
+of the keystream mask an addition of x_i to sixteen sums. On shares a byte of the keystream stands for eight rows: v is
+looked up in a table of its 256 partial sums, and servers that draw Z themselves, and project their shares on 64
+rows, add x_i to one of 256 buckets for each byte.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from precad.mpc import field
 from precad.mpc.field import FieldVector, P, fold, reduce_once
-from precad.mpc.kernels import kernel, mul_add_wide
+from precad.mpc.kernels import COLUMNS, add_where, kernel, mul_add_wide
 from precad.mpc.prg import Stream
 
 ROWS = 128
@@ -24,17 +24,19 @@ ROUND_ROWS = 64
 
 _BYTES = ROWS // 8
 _CHUNK = 1 << 14
-_0, _8, _32, _255, _LOW = (np.uint64(value) for value in (0, 8, 32, 255, (1 << 32) - 1))
+_0, _1, _8, _32, _255, _LOW = (np.uint64(value) for value in (0, 1, 8, 32, 255, (1 << 32) - 1))
 _BITS = (np.arange(256)[:, None] >> np.arange(8)) & 1
 _Scalar = TypeVar("_Scalar", np.int64, np.uint64)
 
 
 def project(x: NDArray[np.int64], z: Stream) -> NDArray[np.int64]:
-    """Z·x over the integers, for |x_i| < 2^31 and up to 2^32 entries."""
-    buckets = np.zeros(_BYTES * 256, np.int64)
+    """Z·x over the integers, for Σ x_i² < 2^48: the sums of 2^14 entries are then below √(2^14·2^48) = 2^31."""
+    result = np.zeros(ROWS, np.int64)
     for part, words in _columns(x, z, ROWS):
-        _fill_buckets(part, words, buckets)
-    return (buckets.reshape(_BYTES, 256) @ _BITS).ravel()
+        sums = np.zeros(ROWS, np.int32)
+        _add_columns(part, words, sums)
+        result += sums
+    return result
 
 
 def project_share(share: FieldVector, z: Stream) -> FieldVector:
@@ -75,13 +77,14 @@ def _columns(x: NDArray[_Scalar], z: Stream, rows: int) -> Iterator[tuple[NDArra
 
 
 @kernel
-def _fill_buckets(x: NDArray[np.int64], words: NDArray[np.uint64], buckets: NDArray[np.int64]) -> None:
-    for i in range(x.size):
-        for half in range(2):
-            word = words[np.uint64(2 * i + half)]
-            for byte in range(8):
-                place = np.uint64(2048 * half + 256 * byte) + ((word >> np.uint64(8 * byte)) & _255)
-                buckets[place] += x[i]
+def _add_columns(x: NDArray[np.int64], words: NDArray[np.uint64], sums: NDArray[np.int32]) -> None:
+    whole = x.size - x.size % COLUMNS
+    for i in range(0, whole, COLUMNS):
+        add_where(sums, words, x, i)
+    for i in range(whole, x.size):
+        for row in range(ROWS):
+            if words[2 * i + row // 64] >> np.uint64(row % 64) & _1:
+                sums[row] += x[i]
 
 
 @kernel
