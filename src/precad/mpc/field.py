@@ -254,7 +254,7 @@ def _vector(x: NDArray[_Scalar], dtype: type[_Scalar], size: int | None = None) 
     if size is not None and x.size != size:
         raise ValueError(f"vectors must have equal lengths, got {size} and {x.size}")
     view = x.view()
-    view.flags.writeable = False
+    view.setflags(write=False)  # faster than through flags
     return view
 
 

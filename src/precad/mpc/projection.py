@@ -67,7 +67,7 @@ def weighted_product(v_tables: FieldVector, z: Stream, x: FieldVector) -> int:
 def _columns(x: NDArray[_Scalar], z: Stream, rows: int) -> Iterator[tuple[NDArray[_Scalar], NDArray[np.uint64]]]:
     """The entries of x a few at a time, each time with their columns of Z in the same buffer."""
     x = x.view()
-    x.flags.writeable = False  # so that each kernel is compiled once
+    x.setflags(write=False)  # so that each kernel is compiled once
     buffer = np.empty(rows // 64 * min(_CHUNK, x.size), np.uint64)
     for start in range(0, x.size, _CHUNK):
         part = x[start : start + _CHUNK]
