@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from precad.attacks import forging
 from precad.messages import Header, PartA, PartB, decode
-from precad.mpc import field, wires
+from precad.mpc import field
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, digest
 from precad.mpc.secret import Secret
@@ -123,22 +123,27 @@ def test_a_vector_over_its_bound_is_not_even_submitted() -> None:
         submission.submit(ROUND, "c", x[:-1])
 
 
-def test_a_draw_that_does_not_suit_x_is_repeated() -> None:
-    """Salts under which a projection leaves its window are replaced; here the first ones are made not to suit."""
+def test_salts_that_do_not_suit_x_are_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three draws whose projections leave their window, and one that is sent."""
+    prove, refused = norm_proof.prove, iter([True, True, True, False])
+    monkeypatch.setattr(norm_proof, "prove", lambda *arguments: None if next(refused) else prove(*arguments))
     drawn = []
 
     def draw() -> ClientSecrets:
         drawn.append(ClientSecrets.fresh())
         return drawn[-1]
 
-    x = np.full(64, 1000)
-    submission.submit(ROUND, "c", x, draw)
-    assert len(drawn) == 1
+    sent = submission.submit(ROUND, "c", np.full(64, 1000), draw)
+    assert len(drawn) == 4
+    assert decode(sent.part_b, PartB).salt == drawn[-1].salt_b
+
+
+def test_a_projection_outside_its_window_is_noticed() -> None:
     tight = Shape(64, 1)  # a window of 8 for a vector of norm 8000
     masks = np.zeros(tight.entry_wires + tight.bit_wires, np.uint64)
-    header = decode(submission.submit(ROUND, "c", x).header, Header)
+    header = decode(submission.submit(ROUND, "c", ZERO).header, Header)
     z = submission.projections(ROUND, "c", header.commitment_a, header.commitment_b)
-    assert norm_proof.prove(tight, x, int(x.sum()) // 2, masks, z) is None
+    assert norm_proof.prove(tight, np.full(64, 1000), 32_000, masks, z) is None
 
 
 WRAPPED = {
@@ -204,7 +209,7 @@ def test_a_servers_view_is_the_same_for_every_honest_input(x: NDArray[np.int64],
         assert other.sums.tolist() == simulated
 
 
-def test_the_test_sees_a_wire_without_a_mask() -> None:
+def test_the_test_sees_masks_that_are_used_again() -> None:
     """Power: with all seeds fixed, the same masks come again, and the opened wires repeat."""
     fixed = ClientSecrets.fresh()
     challenge = new_challenge()
@@ -262,12 +267,3 @@ def _interpolate(points: list[int], values: list[int], at: int) -> int:
                 term = term * (at - other) * pow(x - other, -1, P) % P
         total += term
     return total % P
-
-
-def test_the_challenge_avoids_the_entries_points() -> None:
-    """At r ∈ {1..m} a wire's value would be an entry itself, without its mask."""
-    for _ in range(20):
-        challenge = new_challenge()
-        assert _point(challenge) not in range(1, M + 1)
-        assert int(challenge.at_r[0]) != 0
-    assert int(wires.lagrange(M + 1, 7)[0]) == 0

@@ -58,28 +58,20 @@ def submit(
         raise ValueError(f"the update must have {params.dim} entries, got shape {x.shape}")
     if clipping.squared_norm(x) > params.squared_bound and params.validation is not Validation.NONE:
         raise ValueError(f"the update's squared norm exceeds S = {params.squared_bound}: clip it to C first")
-    extended, shape, h = np.empty(params.dim + 1, np.uint64), proof_shape(params), int(x.sum()) // 2
+    h = int(x.sum()) // 2
+    extended = np.empty(params.dim + 1, np.uint64)
     field.embed(x, out=extended[:-1])
     extended[-1] = h % P
     while True:
-        submission = assemble(
-            round_, client, extended, draw(), lambda masks, z: norm_proof.prove(shape, x, h, masks, z)
-        )
+        submission = _assemble(round_, client, x, h, extended, draw())
         if submission is not None:
             return submission
 
 
-def assemble(
-    round_: Round,
-    client: str,
-    extended: FieldVector,
-    secrets: ClientSecrets,
-    prove: Callable[[FieldVector, Stream], FieldVector | None],
+def _assemble(
+    round_: Round, client: str, x: NDArray[np.int64], h: int, extended: FieldVector, secrets: ClientSecrets
 ) -> Submission | None:
-    """The submission of the ``extended`` vector (x, h) with these secrets, or None if ``prove`` wants others.
-
-    ``prove`` makes the tail from the masks of all wires and the stream of Z, if the task validates by proof.
-    """
+    """The submission of x with these secrets, or None if they do not suit x. (x, h) is ``extended``, in the field."""
     context = round_.context(client)
     share = sharing.share_a(extended, secrets.seed_b, context)
     commitment_a, commitment_b = (
@@ -89,7 +81,8 @@ def assemble(
     tail = np.empty(0, np.uint64)
     if round_.params.validation is Validation.PROOF:
         masks = field.add(masks_of(round_, client, secrets.seed_a), masks_of(round_, client, secrets.seed_b))
-        proof = prove(masks, projections(round_, client, commitment_a, commitment_b))
+        z = projections(round_, client, commitment_a, commitment_b)
+        proof = norm_proof.prove(proof_shape(round_.params), x, h, masks, z)
         if proof is None:
             return None
         tail = field.sub(proof, tail_b(round_, client, secrets.seed_b), out=proof)
