@@ -149,6 +149,20 @@ def test_privacy_says_what_is_allowed(options: list[str], words: str) -> None:
     assert words in result.output
 
 
+def test_certify_says_when_it_says_nothing() -> None:
+    result = run(app, ["certify"])
+    assert result.exit_code == 0
+    assert "The certificate is vacuous here" in result.output
+    answer = json.loads(
+        run(app, ["certify", "--rounds", "5", "--client-rate", "1", "--client-bound", "2", "--json"]).output
+    )
+    assert not answer["rigorous"]["vacuous"]
+    assert answer["rigorous"]["upper"] < 0.9
+    wrong = run(app, ["certify", "--clean-loss", "2"])
+    assert wrong.exit_code == 2
+    assert "the clean loss must be in [0, 1.0], got 2.0" in wrong.output
+
+
 def test_ledger_commands(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     book = Ledger(path, Terms(task="00" * 32, dim=1000, sigma=1.0, record_rate=0.05, delta=1e-5))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,6 +150,46 @@ def privacy(
     from rich.console import Console
 
     Console().print(report.as_table(), report.notes(), sep="\n")
+
+
+@app.command()
+def certify(
+    malicious: Annotated[int, typer.Option(help="K, the number of malicious clients.")] = 1,
+    rounds: Annotated[int, typer.Option(help="T, the rounds of the run.")] = 5000,
+    client_rate: Annotated[float, typer.Option(help="q, the probability that a client is selected.")] = 0.1,
+    sigma: Annotated[float, typer.Option(help="σ, each server's noise over the sensitivity R.")] = 1.0,
+    record_bound: Annotated[float, typer.Option(help="R, the bound on one record's gradient.")] = 2.0,
+    client_bound: Annotated[float, typer.Option(help="C, the bound on a client's update.")] = 30.0,
+    clean_loss: Annotated[float, typer.Option(help="L, the expected loss of a record without attack.")] = 0.05,
+    largest_loss: Annotated[float, typer.Option(help="B, the largest loss there is.")] = 1.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Bound what malicious clients can do to the expected loss of a record, whatever they send."""
+    from dataclasses import asdict
+
+    from precad.privacy import certificate
+
+    with _plain_errors(), _working("certifying"):
+        noise = math.sqrt(2) * sigma * record_bound / client_bound
+        threat = certificate.Threat(malicious=malicious, rounds=rounds, client_rate=client_rate, noise=noise)
+        bounds = certificate.rigorous(threat, clean_loss, largest_loss)
+        paper = certificate.as_in_the_paper(threat, clean_loss, largest_loss)
+        halfway = (clean_loss + largest_loss) / 2
+        needed = certificate.least_noise(threat, clean_loss, halfway, largest_loss) if bounds.vacuous else None
+    if as_json:
+        answer = {"noise": noise, "rigorous": asdict(bounds), "paper": asdict(paper), "noise_needed": needed}
+        typer.echo(json.dumps(answer, indent=2))
+        return
+    typer.echo(f"{malicious} malicious of all clients, noise σ̃ = √2·σ·R/C = {noise:.4g} in units of C")
+    typer.echo(
+        f"  certified: the expected loss is between {bounds.lower:.4f} and {bounds.upper:.4f} (clean: {clean_loss})"
+    )
+    typer.echo(f"  as in the paper (asymptotic, not a bound): between {paper.lower:.4f} and {paper.upper:.4f}")
+    if needed is not None:
+        typer.echo(
+            f"The certificate is vacuous here: it says nothing. It falls below {halfway:g} from σ̃ = {needed:.3g} on: "
+            f"{needed / noise:,.3g} times the noise, or as much less C, or fewer rounds, or a lower rate."
+        )
 
 
 LedgerPath = Annotated[Path, typer.Argument(help="The ledger's file.")]

@@ -1,0 +1,104 @@
+"""The certificate: the trial figures, its limits, and that it bounds what an attack can do."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from precad.privacy import certificate
+from precad.privacy.certificate import Threat, as_in_the_paper, least_noise, rigorous
+
+
+@pytest.mark.parametrize(
+    ("malicious", "rounds", "noise"), [(1, 500, 1.486), (1, 100, 0.795), (5, 500, 6.83), (5, 100, 3.10)]
+)
+def test_the_least_noise_for_a_bound_of_one_half(malicious: int, rounds: int, noise: float) -> None:
+    """Clean error 0.05, q = 0.1."""
+    threat = Threat(malicious=malicious, rounds=rounds, client_rate=0.1, noise=1.0)
+    assert least_noise(threat, 0.05, 0.5) == pytest.approx(noise, rel=5e-3)
+
+
+def test_at_the_papers_settings_the_certificate_is_vacuous() -> None:
+    """σ = 1, R = 2, C = 30, T = 5000, q = 0.1: the paper's Theorem 2 says nothing there, and neither do we."""
+    threat = Threat(malicious=1, rounds=5000, client_rate=0.1, noise=math.sqrt(2) * 2 / 30)
+    for bounds in (rigorous(threat, 0.05), as_in_the_paper(threat, 0.05)):
+        assert bounds.vacuous
+        assert (bounds.lower, bounds.upper) == (0.0, 1.0)
+
+
+def exact_upper(mu: float, loss: float) -> float:
+    """The largest probability of an event under N(μ, 1) that has probability L under N(0, 1) (Neyman-Pearson)."""
+    return float(stats.norm.cdf(stats.norm.ppf(loss) + mu))
+
+
+@pytest.mark.parametrize("noise", [2.0, 5.0, 20.0])
+@pytest.mark.parametrize("malicious", [1, 3])
+def test_with_all_clients_it_is_the_trade_off_function_of_a_gaussian(noise: float, malicious: int) -> None:
+    """q = 1: K attackers shift T Gaussians by K each; μ = K·√T/σ̃ exactly, and the best attack is known."""
+    threat = Threat(malicious=malicious, rounds=4, client_rate=1.0, noise=noise)
+    exact = exact_upper(malicious * 2 / noise, 0.05)
+    found = rigorous(threat, 0.05).upper
+    assert exact * (1 - 1e-6) <= found <= exact * 1.02 + 1e-3
+
+
+def test_an_attack_stays_below_the_bound() -> None:
+    """A simulated worst case: the sum is shifted by C whenever the attacker is selected, and a threshold is tested."""
+    threat = Threat(malicious=1, rounds=20, client_rate=0.3, noise=2.0)
+    generator = np.random.default_rng(0)
+    runs = 200_000
+    clean = generator.standard_normal(runs) * 2.0 * math.sqrt(20)
+    attacked = clean + generator.binomial(20, 0.3, runs)
+    for loss in (0.01, 0.05, 0.2):
+        threshold = np.quantile(clean, 1 - loss)
+        bounds = rigorous(threat, loss)
+        assert float((attacked > threshold).mean()) <= bounds.upper + 0.005
+        assert bounds.lower <= loss <= bounds.upper
+
+
+@settings(max_examples=8)
+@given(st.floats(2.0, 20.0), st.floats(0.0, 1.0), st.integers(1, 3))
+def test_bounds_contain_the_clean_loss_and_grow_with_the_attackers(noise: float, loss: float, malicious: int) -> None:
+    threat = Threat(malicious=malicious, rounds=10, client_rate=0.5, noise=noise)
+    more = Threat(malicious=malicious + 2, rounds=10, client_rate=0.5, noise=noise)
+    bounds, worse = rigorous(threat, loss), rigorous(more, loss)
+    assert 0 <= bounds.lower <= loss <= bounds.upper + 1e-12 <= 1 + 1e-9
+    assert worse.upper >= bounds.upper - 1e-3
+
+
+def test_a_larger_loss_scales_the_bounds() -> None:
+    threat = Threat(malicious=1, rounds=10, client_rate=0.5, noise=5.0)
+    one, ten = rigorous(threat, 0.05), rigorous(threat, 0.5, largest_loss=10.0)
+    assert ten.upper == pytest.approx(10 * one.upper)
+    assert ten.lower == pytest.approx(10 * one.lower)
+
+
+def test_forged_proofs_are_part_of_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    threat = Threat(malicious=1, rounds=10, client_rate=1.0, noise=50.0)
+    before = rigorous(threat, 0.05).upper
+    monkeypatch.setattr(certificate, "FORGERY", 1e-3)
+    assert rigorous(threat, 0.05).upper > before + 0.005
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"malicious": 0}, "K must be a whole number of at least 1, got 0"),
+        ({"client_rate": 1.5}, r"must be in \(0, 1\], got 1.5"),
+        ({"noise": -1.0}, "sigma must be a finite number above 0"),
+    ],
+)
+def test_a_wrong_threat_is_named(changes: dict[str, float], words: str) -> None:
+    known = {"malicious": 1, "rounds": 10, "client_rate": 0.1, "noise": 1.0}
+    with pytest.raises(ValueError, match=words):
+        Threat(**(known | changes))  # type: ignore[arg-type]
+
+
+def test_a_wrong_loss_is_named() -> None:
+    threat = Threat(malicious=1, rounds=10, client_rate=0.1, noise=1.0)
+    with pytest.raises(ValueError, match=r"clean loss must be in \[0, 1.0\], got 1.5"):
+        rigorous(threat, 1.5)
+    with pytest.raises(ValueError, match=r"above the clean loss; got 0\.01"):
+        least_noise(threat, 0.05, 0.01)
