@@ -1,5 +1,6 @@
 """The ledger: durable, counted once, tamper-evident, and fast for many clients."""
 
+import hashlib
 import json
 import sqlite3
 import subprocess
@@ -184,3 +185,25 @@ def test_an_export_can_be_recomputed_from_itself_alone(ledger: Ledger) -> None:
     assert lines[0] == "client,participations,epsilon_server,epsilon_clients"
     assert lines[1].startswith("bank,5,")
     assert lines[-1] == f"digest,{exported['digest']}"
+
+
+def test_the_auditors_page_is_enough_to_recompute_the_links(ledger: Ledger) -> None:
+    """docs/privacy.md, "For an auditor", followed with hashlib and json alone."""
+
+    def h(purpose: bytes, *parts: bytes) -> bytes:
+        state = hashlib.blake2b(digest_size=32, person=purpose)
+        for part in parts:
+            state.update(len(part).to_bytes(8, "little") + part)
+        return state.digest()
+
+    for round_ in range(3):
+        ledger.record(round_, ["lab", "bank"])
+    exported = json.loads(json.dumps(ledger.export()))
+    terms = json.dumps(exported["terms"], sort_keys=True, separators=(",", ":")).encode()
+    link = ""
+    for entry in exported["rounds"]:
+        start = h(b"precad ledger", terms, link.encode())
+        names = [name.encode() for name in entry["participants"]]
+        link = h(b"precad entry", start, str(entry["round"]).encode(), *names).hex()
+        assert entry["link"] == link
+    assert exported["digest"] == link

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import special
 
 from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.secret import Secret
@@ -152,3 +153,18 @@ def test_a_stream_of_another_purpose_is_refused() -> None:
 def test_a_standard_deviation_out_of_range_is_named(std: float) -> None:
     with pytest.raises(ValueError, match=r"\[0.5, 2\^40\]"):
         noise.integer_gaussian(std, 10, fresh_stream())
+
+
+@pytest.mark.parametrize("s", [0.5, 0.7, 1.0, 1.5])
+def test_two_rounded_noises_are_one_within_lemma_7(s: float) -> None:
+    """⌊G_1⌉ + ⌊G_2⌉ against ⌊G + U⌉: at small s the difference can be seen, and is within the lemma's bound."""
+    n = np.arange(-60, 61)
+    rounded = special.ndtr((n + 0.5) / s) - special.ndtr((n - 0.5) / s)
+    both = np.convolve(rounded, rounded)[60:-60]
+    u, weights = np.polynomial.legendre.leggauss(64)
+    wide = math.sqrt(2) * s
+    cells = [special.ndtr((n + 0.5 + v / 2) / wide) - special.ndtr((n - 0.5 + v / 2) / wide) for v in u]
+    one = np.tensordot(weights / 2, np.array(cells), 1)
+    bound = sum(2 * math.exp(-((math.pi * s * k) ** 2)) for k in range(1, 9)) / (2 * s * math.sqrt(math.pi))
+    assert np.abs(both - one).max() <= bound + 1e-15
+    assert s > 1 or np.abs(both - one).max() > bound / 100  # the bound is of the right size
