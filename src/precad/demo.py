@@ -14,11 +14,12 @@ from precad.mpc.prg import digest
 from precad.params import Params, Round
 from precad.privacy import clipping
 from precad.protocol import submission
-from precad.protocol.round import ServerSecrets, run_round
+from precad.protocol.round import ServerSecrets, client_submits, run_round
 from precad.protocol.states import Opened
 from precad.protocol.submission import Submission
 
 _CLIENTS, _DIM, _COLUMNS = 8, 26_010, 26
+_BOOST = 10
 _BARS = "▁▂▃▄▅▆▇█"
 
 Updates = dict[str, NDArray[np.float64]]
@@ -53,8 +54,9 @@ def _made_up_update(client: int) -> NDArray[np.float64]:
 
 
 def _submit(round_: Round, client: str, update: NDArray[np.float64], *, honest: bool) -> Submission:
-    x = _encoded(round_.params, update)
-    return submission.submit(round_, client, x) if honest else forge(round_, client, field.embed(10 * x))
+    if honest:
+        return client_submits(round_, client, update)
+    return forge(round_, client, field.embed(_BOOST * _encoded(round_.params, update)))
 
 
 def _encoded(params: Params, update: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -70,10 +72,11 @@ def _sums(params: Params, updates: Updates, opened: Opened) -> tuple[NDArray[np.
 def _clients_table(params: Params, updates: Updates, sent: Submissions, opened: Opened) -> Table:
     table = Table(title="The clients")
     table.add_column("client", no_wrap=True)
-    for column in ("norm", f"clipped to C = {params.client_bound:g}", "bytes to A", "bytes to B", "verdict"):
+    for column in ("norm", f"norm sent (C = {params.client_bound:g})", "bytes to A", "bytes to B", "verdict"):
         table.add_column(column, justify="right")
     for name, x in updates.items():
         norm = math.ldexp(math.sqrt(clipping.squared_norm(_encoded(params, x))), -params.fractional_bits)
+        norm *= 1 if name in opened.valid else _BOOST
         verdict = "[green]valid[/]" if name in opened.valid else "[red]invalid[/]"
         to_a, to_b = len(sent[name].part_a), len(sent[name].part_b)
         table.add_row(name, f"{np.linalg.norm(x):.3f}", f"{norm:.5f}", f"{to_a:,}", f"{to_b:,}", verdict)

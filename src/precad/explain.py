@@ -3,13 +3,10 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from precad.mpc.field import P
-from precad.mpc.prg import digest
 from precad.mpc.projection import ROUND_ROWS, ROWS
 from precad.mpc.wires import M
-from precad.params import Params, Round, Validation
+from precad.params import Params, Validation
 from precad.protocol import submission
 from precad.protocol.dealing import Plan
 from precad.protocol.norm_proof import V_BITS
@@ -75,22 +72,16 @@ def _validation(params: Params) -> list[Line]:
 
 
 def _bytes(params: Params) -> list[Line]:
-    """From a real submission of the zero update."""
-    round_ = Round(params, digest(b"precad explain", b"task"), 0, digest(b"precad explain", b"model"))
-    sent = submission.submit(round_, "client", np.zeros(params.dim, np.int64))
+    """Of messages whole, for a client with a name of up to eight bytes."""
+    part_a = 16 + 32 + 32 + 32 + sum(8 + 8 * size for size in submission.part_a_sizes(params).values())
     lines = [
         _number(
             "bytes_close", "close", 16 + 32 + 8 + 8 + 32 * params.clients, "A ↔ B: 32 bytes for each of n submissions"
         ),
         _number("bytes_nonce", "nonce, tally", 16 + 64, "A ↔ B, each: D and a nonce; digests of what will be opened"),
-        _number("bytes_header", "header", len(sent.header), "client → both: what its submission is"),
-        _number(
-            "bytes_part_a",
-            "part A",
-            len(sent.part_a),
-            f"client → A: {_times(len(sent.part_a), params)} a float32 update",
-        ),
-        _number("bytes_part_b", "part B", len(sent.part_b), "client → B: a seed, a salt, a commitment"),
+        _number("bytes_header", "header", 16 + 32 + 8 + 32 + 16 + 128, "client → both: what its submission is"),
+        _number("bytes_part_a", "part A", part_a, f"client → A: {_times(part_a, params)} a float32 update"),
+        _number("bytes_part_b", "part B", 16 + 32 + 32 + 32, "client → B: a seed, a salt, a commitment"),
     ]
     if params.validation is Validation.PROOF:
         shape = submission.proof_shape(params)

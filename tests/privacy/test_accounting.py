@@ -197,7 +197,7 @@ def test_the_samplers_distance_is_part_of_the_figure() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ((0.0, 0.1, 10), "sigma must be a finite number above 0, got 0.0"),
+        ((0.0, 0.1, 10), r"sigma must be a finite number of at least 0\.05, got 0\.0"),
         ((1.0, 1.2, 10), r"a sampling rate must be in \(0, 1\], got 1.2"),
         ((1.0, 0.0, 10), "a sampling rate"),
         ((1.0, 0.1, -3), "whole number of at least 0, got -3"),

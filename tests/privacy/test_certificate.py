@@ -87,7 +87,7 @@ def test_forged_proofs_are_part_of_the_bound(monkeypatch: pytest.MonkeyPatch) ->
     [
         ({"malicious": 0}, "K must be a whole number of at least 1, got 0"),
         ({"client_rate": 1.5}, r"must be in \(0, 1\], got 1.5"),
-        ({"noise": -1.0}, "sigma must be a finite number above 0"),
+        ({"noise": -1.0}, "the noise must be a finite number above 0"),
     ],
 )
 def test_a_wrong_threat_is_named(changes: dict[str, float], words: str) -> None:

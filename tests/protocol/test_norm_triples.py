@@ -13,7 +13,7 @@ from precad.errors import ProtocolError
 from precad.messages import DealA, DealB, Gate, M, Masked, Message, NormOpening, PartA, PartB, decode, encode
 from precad.mpc import field, fixed_point, triples
 from precad.mpc.field import FieldVector, P
-from precad.mpc.once import Once
+from precad.mpc.once import Once, Pins
 from precad.mpc.prg import Digest, Purpose, Stream
 from precad.mpc.secret import Secret
 from precad.mpc.triples import MASK_BITS, Words
@@ -252,8 +252,8 @@ def test_the_correlations_of_a_deal(clients: int) -> None:
 def begin(round_: Round, clients: list[str], deal_a: DealA, deal_b: DealB) -> tuple[Masking, Masking]:
     z_seed = Digest(bytes(32))
     return (
-        norm_triples.begin(round_, True, clients, CLOSED, z_seed, Once("A's correlation", deal_a)),
-        norm_triples.begin(round_, False, clients, CLOSED, z_seed, Once("B's correlation", deal_b)),
+        norm_triples.begin(round_, True, clients, CLOSED, z_seed, Once("A's correlation", deal_a), Pins()),
+        norm_triples.begin(round_, False, clients, CLOSED, z_seed, Once("B's correlation", deal_b), Pins()),
     )
 
 
@@ -261,9 +261,9 @@ def test_a_correlation_is_never_used_twice() -> None:
     round_ = make_round(5)
     deal_a, deal_b = fresh_deal(round_, ["c"])
     for leader, once in ((True, Once("A's", deal_a)), (False, Once("B's", deal_b))):
-        state = norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once)
+        state = norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once, Pins())
         with pytest.raises(ProtocolError, match="never used twice"):
-            norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once)
+            norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once, Pins())
         norm_triples.mask(state, "c", np.zeros(6, np.uint64))
         with pytest.raises(ProtocolError, match="the mask of c was used before"):
             norm_triples.mask(state, "c", np.ones(6, np.uint64))
@@ -275,7 +275,7 @@ def test_a_deal_for_another_number_of_clients_is_refused(name: str) -> None:
     _, deal_b = fresh_deal(round_, ["c"])
     short = replace(deal_b, **{name: getattr(deal_b, name)[:-1]})
     with pytest.raises(ProtocolError, match=name):
-        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("B's", short))
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("B's", short), Pins())
 
 
 def test_secrets_do_not_print() -> None:
@@ -418,7 +418,7 @@ def test_a_callers_mistakes_are_named() -> None:
             fresh_deal(round_, clients)
     deal_a, deal_b = fresh_deal(round_, ["c"])
     with pytest.raises(ValueError, match="A is the leader"):
-        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deal_a))
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deal_a), Pins())
     state, _ = begin(round_, ["c"], deal_a, deal_b)
     with pytest.raises(ValueError, match="5 entries, got 4"):
         norm_triples.mask(state, "c", np.zeros(4, np.uint64))
@@ -431,8 +431,8 @@ def test_servers_with_another_z_do_not_go_on() -> None:
     openings: list[tuple[Opening, NormOpening]] = []
     deals = fresh_deal(round_, ["c"])
     states = [
-        norm_triples.begin(round_, True, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deals[0])),
-        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(range(32))), Once("B's", deals[1])),
+        norm_triples.begin(round_, True, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deals[0]), Pins()),
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(range(32))), Once("B's", deals[1]), Pins()),
     ]
     masked = [norm_triples.mask(state, "c", zeros) for state in states]
     for state, own, peer in zip(states, masked, masked[::-1], strict=True):

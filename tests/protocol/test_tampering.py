@@ -1,5 +1,6 @@
 """Mutation: every field of every message, in every direction, and never a wrong sum."""
 
+import copy
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from precad.mpc.field import P
 from precad.mpc.once import Once
 from precad.mpc.prg import vector_digest
 from precad.mpc.secret import Secret
-from precad.params import Validation
-from precad.protocol import states
+from precad.params import Round, Validation
+from precad.protocol import dealing, states
 from precad.protocol.round import ServerSecrets
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
@@ -261,3 +262,27 @@ def test_proof_steps_are_refused_where_nothing_is_validated() -> None:
         states.check(checking, received[1])
     with pytest.raises(ProtocolError, match="validates by none"):
         states.begin_triples(checking, Once("the deal", DealA(agreed.closed, Secret.fresh())))
+
+
+def test_a_correlation_is_begun_once_in_a_round() -> None:
+    """Even if the dealer's bytes are read again: two runs with one mask would reveal a share."""
+    round_ = make_round(dim=40, validation=Validation.TRIPLES)
+    checking, agreed = after_challenge(round_)
+    deal_a, _ = dealing.deal(round_, [], agreed.closed, Secret.fresh(), Secret.fresh())
+    states.begin_triples(checking, Once("the deal", deal_a))
+    with pytest.raises(ProtocolError, match="the correlation was another before"):
+        states.begin_triples(checking, Once("the deal", deal_a))
+
+
+def after_challenge(round_: Round) -> tuple[states.Checking, states.Agreed]:
+    closing, close = states.close(states.Collecting(round_, Role.A, frozenset()))
+    agreed, _ = states.agree(closing, close, Secret.fresh())
+    return states.challenge(agreed, Nonce(agreed.closed, Secret.fresh())), agreed
+
+
+def test_pins_are_not_copied() -> None:
+    """A copy of a state would forget what the original has answered to."""
+    checking, agreed = after_challenge(ROUND)
+    for state in (checking, agreed, Once("the deal", 1)):
+        with pytest.raises(TypeError, match=r"not copied or pickled|not pickled or copied"):
+            copy.deepcopy(state)

@@ -1,6 +1,7 @@
 """What may not happen twice: a value that is used once, and answers that may not vary."""
 
-from typing import Generic, TypeVar
+import secrets
+from typing import Generic, NoReturn, TypeVar
 
 from precad.errors import ProtocolError
 
@@ -21,6 +22,9 @@ class Once(Generic[T]):
         except IndexError:
             raise ProtocolError(f"{self._name} was used before, and is never used twice") from None
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("what may be used once is not copied or pickled")
+
     def __repr__(self) -> str:
         return f"Once({self._name}, {'unused' if self._held else 'used'})"
 
@@ -39,3 +43,10 @@ class Pins:
         """Fix ``what`` to this value, or find it fixed to the same; anything else is a ``ProtocolError``."""
         if self._pinned.setdefault(what, value) != value:
             raise ProtocolError(f"{what} was another before, and there is no second one in a round")
+
+    def claim(self, what: str) -> None:
+        """Do ``what`` for the first time; a second time is a ``ProtocolError``."""
+        self.pin(what, secrets.token_bytes(16))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("what a server has answered to is not copied or pickled")

@@ -22,6 +22,9 @@ from scipy import optimize, special
 
 from precad.privacy import noise
 
+MIN_SIGMA = 0.05
+"""With less noise ε is in the hundreds after one round: there is nothing to account for."""
+
 
 class Adversary(Enum):
     """Who looks."""
@@ -44,8 +47,8 @@ class Mechanism:
     """How often the mechanism runs."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
-            raise ValueError(f"sigma must be a finite number above 0, got {self.noise_multiplier}")
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= MIN_SIGMA):
+            raise ValueError(f"sigma must be a finite number of at least {MIN_SIGMA}, got {self.noise_multiplier}")
         if not 0 < self.rate <= 1:
             raise ValueError(f"a sampling rate must be in (0, 1], got {self.rate}")
         if type(self.steps) is not int or self.steps < 0:

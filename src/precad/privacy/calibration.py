@@ -11,8 +11,9 @@ from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, recor
 
 _ACCOUNTANT = PldAccountant(interval=1e-3)
 _TOLERANCE = 1e-4
-_SIGMAS = (0.1, 1e5)
+_SIGMAS = (0.2, 1e5)
 _MAX_ROUNDS = 10_000_000
+_MAX_EPSILON = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +51,8 @@ def solve(setting: Setting) -> float:
         return _ACCOUNTANT.epsilon(_mechanism(setting), _given(setting.delta))
     if setting.unknown == "delta":
         return _ACCOUNTANT.delta(_mechanism(setting), _given(setting.epsilon))
-    if not _given(setting.epsilon) > 0:
-        raise ValueError(f"epsilon must be above 0, got {setting.epsilon}")
+    if not 0 < _given(setting.epsilon) <= _MAX_EPSILON:
+        raise ValueError(f"epsilon must be in (0, {_MAX_EPSILON}], got {setting.epsilon}")
 
     def keeps(value: float) -> bool:
         filled = replace(setting, **{setting.unknown: value, "epsilon": None})  # type: ignore[arg-type]

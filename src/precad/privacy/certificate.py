@@ -50,7 +50,9 @@ class Threat:
             raise ValueError(
                 f"the number of malicious clients K must be a whole number of at least 1, got {self.malicious}"
             )
-        Mechanism(self.noise, self.client_rate, self.rounds)
+        if not (math.isfinite(self.noise) and self.noise > 0):
+            raise ValueError(f"the noise must be a finite number above 0, got {self.noise}")
+        Mechanism(1.0, self.client_rate, self.rounds)
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,10 @@ def begin(
     closed: Digest,
     z_seed: Digest,
     deal: Once[DealA] | Once[DealB],
+    pins: Pins,
 ) -> Masking:
     """Take the round's correlation, for ever. ``z_seed`` must be unknown to all clients until the round is closed."""
+    pins.claim("the correlation")
     sizes, dealt = dealing.plan(round_, clients), deal.take()
     if isinstance(dealt, DealA) is not leader:
         raise ValueError("A is the leader: it takes DealA, and B takes DealB")
@@ -121,7 +123,7 @@ def begin(
     if isinstance(dealt, DealB):
         _check_lengths(dealt, sizes.deal_sizes)
     unused = {client: Once(f"the mask of {client}", dealt.seed) for client in clients}
-    return Masking(round_, leader, tuple(clients), sizes, closed, z_seed, dealt, unused, Pins(), {})
+    return Masking(round_, leader, tuple(clients), sizes, closed, z_seed, dealt, unused, pins, {})
 
 
 def mask(state: Masking, client: str, share: FieldVector) -> Masked:
@@ -240,8 +242,8 @@ def validate(
     deal_b: Once[DealB],
 ) -> list[str]:
     """Both servers in one memory: the clients whose update is within C. ``shares`` gives A's and B's of one client."""
-    a = begin(round_, True, clients, closed, z_seed, deal_a)
-    b = begin(round_, False, clients, closed, z_seed, deal_b)
+    a = begin(round_, True, clients, closed, z_seed, deal_a, Pins())
+    b = begin(round_, False, clients, closed, z_seed, deal_b, Pins())
     for client in clients:
         from_a, from_b = (mask(state, client, share) for state, share in zip((a, b), shares(client), strict=True))
         a, b = absorb(a, from_a, from_b), absorb(b, from_b, from_a)

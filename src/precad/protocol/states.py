@@ -17,7 +17,9 @@ checked and once to be added. A bad client is :class:`Rejected`; a breach by the
 
 States are values, and a step may be repeated on the same state and message: a retry gives the same bytes. What may
 not vary is pinned when it is first answered to, for all states of the round: the closed set, both nonces, the
-outcome. Two challenges on one submission, or one noise over two sums, would reveal updates, and are refused.
+outcome. Two challenges on one submission, or one noise over two sums, would reveal updates, and are refused. (A
+dealer's correlation is used once, not repeated: ``begin_triples`` and ``mask``.) The pins live with the ``Collecting``
+that a server makes for a round, once: who restarts and has lost them abandons the round and destroys its submissions.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -253,7 +255,7 @@ def begin_triples(state: Checking, deal: Once[DealA] | Once[DealB]) -> Masking:
     if state.round.params.validation is not Validation.TRIPLES:
         raise ProtocolError(f"this task validates by {state.round.params.validation.value}, not by triples")
     leader, clients = state.role is Role.A, sorted(state.headers)
-    return norm_triples.begin(state.round, leader, clients, state.closed, state.seed, deal)
+    return norm_triples.begin(state.round, leader, clients, state.closed, state.seed, deal, state.pins)
 
 
 def mask(state: Checking, masking: Masking, accepted: Accepted) -> Masked:
@@ -340,6 +342,7 @@ def _proof(state: Checking) -> Challenge:
 
 
 def _of_this_round(state: Checking, accepted: Accepted) -> Header:
-    if state.headers.get(accepted.header.client) is not accepted.header:
+    known = state.headers.get(accepted.header.client)
+    if known is not accepted.header and (known is None or encode(known) != encode(accepted.header)):
         raise ProtocolError("a submission that is not of the closed set")
     return accepted.header
