@@ -117,7 +117,6 @@ class Checking:
 class Tallied(Redacted):
     """The noisy share exists and will never be another; the other server's tally is awaited."""
 
-    round: Round
     valid: frozenset[str]
     rejected: Mapping[str, Rejected]
     outcome: Digest
@@ -302,9 +301,7 @@ def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -
     share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
     if seen != state.valid:
         raise ProtocolError("a valid submission was not added")
-    return Tallied(state.round, state.valid, state.rejected, outcome, share, state.pins), Tally(
-        outcome, vector_digest(share)
-    )
+    return Tallied(state.valid, state.rejected, outcome, share, state.pins), Tally(outcome, vector_digest(share))
 
 
 def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
