@@ -22,6 +22,7 @@ from precad.privacy import clipping
 from precad.protocol import dealing, norm_triples, submission
 from precad.protocol.dealing import Plan
 from precad.protocol.norm_triples import Comparing, Decided, Masking, Opening
+from tests.protocol.test_norm_proof import of_norm
 from tests.stat_tests import ALPHA, uniform_bins_p_value, uniform_field_p_value
 
 C = 30.0
@@ -83,6 +84,19 @@ def validate(round_: Round, vectors: Mapping[str, list[int]]) -> list[str]:
 
 
 # Verdicts
+
+
+@pytest.mark.heavy
+def test_honest_vectors_are_never_rejected() -> None:
+    """10,000 draws at norm 0, C/2, exactly C, and in between."""
+    generator, round_ = np.random.default_rng(2), make_round(64)
+    s = round_.params.squared_bound
+    for _ in range(20):
+        vectors = {}
+        for turn in range(500):
+            squared = (0, s // 4, s, int(s * generator.random()))[turn % 4]
+            vectors[f"c{turn}"] = centred(of_norm(squared, generator).tolist())
+        assert set(validate(round_, vectors)) == set(vectors)
 
 
 @pytest.mark.parametrize("clients", [0, 1, 2, 63, 64, 65, 130])

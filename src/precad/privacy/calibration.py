@@ -61,7 +61,7 @@ def solve(setting: Setting) -> float:
     if setting.unknown == "sigma":
         return _least(keeps, *_SIGMAS)
     if setting.unknown == "rounds":
-        return _most_rounds(lambda rounds: keeps(rounds), setting)
+        return _most_rounds(keeps, setting)
     return _largest(keeps, setting)
 
 
