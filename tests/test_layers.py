@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "learning": {"errors"},
     "privacy_report": {"errors", "mpc", "privacy"},
     "explain": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},
@@ -25,7 +26,8 @@ MAY_IMPORT = {
 """Layer → layers below it. ``cli`` may import all; ``precad`` itself loads lazily."""
 
 MAY_IMPORT_TORCH = {"learning", "flower", "experiments", "attacks/data_poisoning"}
-MAY_USE_NETWORK_OR_STORAGE = {"services", "flower", "privacy/ledger"}
+MAY_USE_NETWORK_OR_STORAGE = {"services", "flower", "privacy/ledger", "learning/download"}
+"""The services, the ledger's file, and the download of public data sets."""
 NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "starlette", "uvicorn", "urllib"}
 
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -1,0 +1,1 @@
+"""Training with PyTorch: data, models, and what a client computes."""
