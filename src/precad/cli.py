@@ -4,12 +4,13 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from precad import cli_train
+from precad.terminal import plain_errors, working
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +21,8 @@ bench = typer.Typer(help="Measure the speed of precad on this machine.", no_args
 app.add_typer(bench, name="bench")
 ledger = typer.Typer(help="Read the ledger of who took part, and what it cost.", no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
+app.command()(cli_train.train)
+app.command()(cli_train.resume)
 
 ModeOption = Annotated[Literal["proof", "triples", "none"], typer.Option(help="How updates are validated.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
@@ -46,27 +49,6 @@ def main(
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?", not a traceback
 
 
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """A mistake in the input is one sentence and exit code 2."""
-    from precad.errors import PrecadError
-
-    try:
-        yield
-    except (ValueError, PrecadError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
-
-
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """A sign of life on the terminal, out of the way of the output."""
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
-
-
 @app.command()
 def demo() -> None:
     """Run one round of the protocol in memory and show who sees what."""
@@ -90,7 +72,7 @@ def protocol(
     from precad import explain as explanation
     from precad.params import Params, Validation
 
-    with _plain_errors():
+    with plain_errors():
         params = Params(
             dim=dim,
             clients=clients,
@@ -134,7 +116,7 @@ def privacy(
     """Show what a run costs one record in ε, against a corrupted server and against the other clients."""
     from precad import privacy_report
 
-    with _plain_errors(), _working("accounting"):
+    with plain_errors(), working("accounting"):
         report = privacy_report.make(
             sigma=sigma,
             rounds=rounds,
@@ -169,7 +151,7 @@ def certify(
 
     from precad.privacy import certificate
 
-    with _plain_errors(), _working("certifying"):
+    with plain_errors(), working("certifying"):
         noise = math.sqrt(2) * sigma * record_bound / client_bound
         threat = certificate.Threat(malicious=malicious, rounds=rounds, client_rate=client_rate, noise=noise)
         bounds = certificate.rigorous(threat, clean_loss, largest_loss)
@@ -200,7 +182,7 @@ def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
     """Show every client's participations and what they have cost it in ε."""
     from precad.privacy.ledger import Ledger
 
-    with _plain_errors():
+    with plain_errors():
         exported = Ledger.load(path).export()
     if as_json:
         typer.echo(json.dumps(exported["clients"], indent=2))
@@ -222,7 +204,7 @@ def ledger_verify(path: LedgerPath) -> None:
     """Recompute every link of the hash chain and every count."""
     from precad.privacy.ledger import Ledger
 
-    with _plain_errors():
+    with plain_errors():
         last = Ledger.load(path).verify()
     typer.echo(f"the ledger is whole; its last link is {last or 'none: no round was counted'}")
 
@@ -235,7 +217,7 @@ def ledger_export(
     """Print all that an auditor needs to recompute every figure, as JSON or CSV."""
     from precad.privacy.ledger import Ledger
 
-    with _plain_errors():
+    with plain_errors():
         book = Ledger.load(path)
         typer.echo(book.export_csv().rstrip() if as_csv else json.dumps(book.export(), indent=2))
 
@@ -251,7 +233,7 @@ def bench_protocol(
     from precad.bench import protocol as benchmark
     from precad.params import Validation
 
-    with _plain_errors(), _working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
+    with plain_errors(), working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
         row = benchmark.run(dim, clients, Validation(mode))
     if as_json:
         typer.echo(json.dumps(row, indent=2))
@@ -273,7 +255,7 @@ def arithmetic(as_json: JsonOption = False) -> None:
     """Time the field, the mask generator, sharing and noise against numpy and the raw cipher."""
     from precad.bench import arithmetic as benchmark
 
-    with _working("timing the arithmetic"):
+    with working("timing the arithmetic"):
         rows = benchmark.run()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

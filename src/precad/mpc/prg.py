@@ -57,6 +57,8 @@ class Purpose(Enum):
     MASK = b"precad mask"
     MASK_BITS = b"precad mask bits"
     AND = b"precad and"
+    SELECTION = b"precad selection"
+    SAMPLE = b"precad sample"
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 ``states.py`` has the same steps one by one, for parties that do not share a memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +21,8 @@ from precad.mpc.secret import Redacted, Secret
 from precad.params import Round, Validation
 from precad.privacy import clipping
 from precad.protocol import aggregation, dealing, digests, norm_proof, norm_triples, submission
-from precad.protocol.states import Opened
+from precad.protocol.norm_proof import Opening
+from precad.protocol.states import Opened, Role, open_part
 from precad.protocol.submission import Submission
 
 
@@ -28,11 +32,13 @@ class ServerSecrets(Redacted):
 
     nonce: Secret
     noise: Secret
+    deal: Secret
+    """What the dealer gives this server in validation by triples."""
 
     @classmethod
     def fresh(cls) -> "ServerSecrets":
         """From the operating system's generator."""
-        return cls(Secret.fresh(), Secret.fresh())
+        return cls(Secret.fresh(), Secret.fresh(), Secret.fresh())
 
 
 def client_submits(round_: Round, client: str, update: NDArray[np.floating]) -> Submission:
@@ -44,84 +50,132 @@ def client_submits(round_: Round, client: str, update: NDArray[np.floating]) -> 
 def run_round(
     round_: Round, submissions: Mapping[str, Submission], secrets_a: ServerSecrets, secrets_b: ServerSecrets
 ) -> Opened:
-    """What both servers do with the submissions of the selected clients."""
+    """What both servers do with the submissions of the selected clients, each on a core of its own."""
     # Algorithm 1, line 3: the servers receive the shares, and close the round.
-    parts, rejected = _receive(round_, submissions)
+    headers, rejected = _read_headers(round_, submissions)
+    received = _both(
+        lambda role: {client: _receive(role, round_, headers[client], submissions[client]) for client in headers}
+    )
+    parts, refused = _agreed(headers, *received)
     closed = digests.closed(round_, (digests.header(header) for header, _, _ in parts.values()))
 
     # Line 4: they verify ‖Δ_i‖ ≤ C, learning nothing else.
     seed = digests.challenge(closed, secrets_a.nonce, secrets_b.nonce)
-    valid = _validate(round_, parts, closed, seed)
-    rejected |= {client: Rejected(Reason.INVALID) for client in parts if client not in valid}
+    valid = _validate(round_, parts, closed, seed, secrets_a.deal, secrets_b.deal)
+    invalid = {client: Rejected(Reason.INVALID) for client in parts if client not in valid}
 
     # Line 5: each adds its own noise to its share of the sum of the valid updates.
-    shares_a = (submission.share_of(round_, client, parts[client][1]) for client in valid)
-    shares_b = (submission.share_of(round_, client, parts[client][2]) for client in valid)
-    noisy_a = aggregation.noisy_sum(round_, "server A", shares_a, secrets_a.noise)
-    noisy_b = aggregation.noisy_sum(round_, "server B", shares_b, secrets_b.noise)
+    def add_up(role: Role) -> FieldVector:
+        shares = (submission.share_of(round_, client, _part(parts[client], role)) for client in valid)
+        return aggregation.noisy_sum(round_, role.value, shares, (secrets_a if role is Role.A else secrets_b).noise)
 
     # Line 6: they exchange the noisy shares and open the sum, which update.py adds to the model.
-    return Opened(aggregation.open_sum(noisy_a, noisy_b), frozenset(valid), rejected)
+    return Opened(aggregation.open_sum(*_both(add_up)), frozenset(valid), rejected | refused | invalid)
 
 
 Parts = dict[str, tuple[Header, PartA, PartB]]
 
 
-def _receive(round_: Round, submissions: Mapping[str, Submission]) -> tuple[Parts, dict[str, Rejected]]:
-    parts: Parts = {}
+def _read_headers(
+    round_: Round, submissions: Mapping[str, Submission]
+) -> tuple[dict[str, Header], dict[str, Rejected]]:
+    headers: dict[str, Header] = {}
     rejected: dict[str, Rejected] = {}
     for client, sent in submissions.items():
         try:
             header = decode(sent.header, Header)
-            part_a = decode(sent.part_a, PartA, **submission.part_a_sizes(round_.params))
-            part_b = decode(sent.part_b, PartB)
         except ProtocolError:
             rejected[client] = Rejected(Reason.MALFORMED)
             continue
-        reason = (
-            submission.foreign(round_, client, header)
-            or submission.mismatch(header, part_a)
-            or submission.mismatch(header, part_b)
-        )
+        reason = submission.foreign(round_, client, header)
         if reason is None:
-            parts[client] = header, part_a, part_b
+            headers[client] = header
         else:
             rejected[client] = Rejected(reason)
+    return headers, rejected
+
+
+def _receive(role: Role, round_: Round, header: Header, sent: Submission) -> PartA | PartB | Reason:
+    """One server's part of a submission, or why it is none."""
+    try:
+        part = open_part(round_, role, sent.part_a if role is Role.A else sent.part_b)
+    except ProtocolError:
+        return Reason.MALFORMED
+    return submission.mismatch(header, part) or part
+
+
+def _agreed(
+    headers: dict[str, Header],
+    received_a: dict[str, PartA | PartB | Reason],
+    received_b: dict[str, PartA | PartB | Reason],
+) -> tuple[Parts, dict[str, Rejected]]:
+    """The submissions that both servers hold."""
+    parts: Parts = {}
+    rejected: dict[str, Rejected] = {}
+    for client, header in headers.items():
+        match received_a[client], received_b[client]:
+            case PartA() as part_a, PartB() as part_b:
+                parts[client] = header, part_a, part_b
+            case (Reason() as reason, _) | (_, Reason() as reason):
+                rejected[client] = Rejected(reason)
     return parts, rejected
 
 
-def _validate_by_triples(round_: Round, parts: Parts, closed: Digest, seed: Digest) -> list[str]:
+def _part(parts: tuple[Header, PartA, PartB], role: Role) -> PartA | PartB:
+    return parts[1] if role is Role.A else parts[2]
+
+
+def _validate(round_: Round, parts: Parts, closed: Digest, seed: Digest, deal_a: Secret, deal_b: Secret) -> list[str]:
+    """The clients whose update is within C."""
+    if round_.params.validation is Validation.NONE:
+        return list(parts)
+    if round_.params.validation is Validation.TRIPLES:
+        return _validate_by_triples(round_, parts, closed, seed, deal_a, deal_b)
+    shape = submission.proof_shape(round_.params)
+    challenge = norm_proof.derive_challenge(shape, seed, round_.context("challenge"))
+
+    def open_checks(role: Role) -> list[Opening]:
+        openings = []
+        for client, submitted in parts.items():
+            shares = submission.expand(round_, client, _part(submitted, role))
+            z = submission.projections(round_, client, submitted[0].commitment_a, submitted[0].commitment_b)
+            openings.append(
+                norm_proof.open_check(
+                    shape, challenge, shares.share, shares.tail, shares.masks, z, leader=role is Role.A
+                )
+            )
+        return openings
+
+    pairs = zip(parts, *_both(open_checks), strict=True)
+    return [client for client, *openings in pairs if norm_proof.accepts(shape, challenge, *openings)]
+
+
+def _validate_by_triples(
+    round_: Round, parts: Parts, closed: Digest, seed: Digest, deal_a: Secret, deal_b: Secret
+) -> list[str]:
     """With the dealer, a third party, in the same memory."""
     clients = sorted(parts)
-    deal_a, deal_b = dealing.deal(round_, clients, closed, Secret.fresh(), Secret.fresh())
+    for_a, for_b = dealing.deal(round_, clients, closed, deal_a, deal_b)
 
     def shares(client: str) -> tuple[FieldVector, FieldVector]:
         _, part_a, part_b = parts[client]
         return submission.share_of(round_, client, part_a), submission.share_of(round_, client, part_b)
 
-    deals = Once("the deal", deal_a), Once("the deal", deal_b)
-    return norm_triples.validate(round_, clients, shares, closed, seed, *deals)
+    return norm_triples.validate(
+        round_, clients, shares, closed, seed, Once("the deal", for_a), Once("the deal", for_b)
+    )
 
 
-def _validate(round_: Round, parts: Parts, closed: Digest, seed: Digest) -> list[str]:
-    """The clients whose update is within C."""
-    if round_.params.validation is Validation.NONE:
-        return list(parts)
-    if round_.params.validation is Validation.TRIPLES:
-        return _validate_by_triples(round_, parts, closed, seed)
-    shape = submission.proof_shape(round_.params)
-    challenge = norm_proof.derive_challenge(shape, seed, round_.context("challenge"))
-    valid = []
-    for client, (header, part_a, part_b) in parts.items():
-        openings = []
-        for part in (part_a, part_b):
-            shares = submission.expand(round_, client, part)
-            z = submission.projections(round_, client, header.commitment_a, header.commitment_b)
-            openings.append(
-                norm_proof.open_check(
-                    shape, challenge, shares.share, shares.tail, shares.masks, z, leader=part is part_a
-                )
-            )
-        if norm_proof.accepts(shape, challenge, *openings):
-            valid.append(client)
-    return valid
+_Result = TypeVar("_Result")
+
+
+def _both(step: Callable[[Role], _Result]) -> tuple[_Result, _Result]:
+    """The same step at both servers, B's in a thread of its own: kernels and ciphers hold no lock."""
+    b = _thread_of_b().submit(step, Role.B)
+    a = step(Role.A)
+    return a, b.result()
+
+
+@cache
+def _thread_of_b() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "server B")

@@ -1,0 +1,188 @@
+"""The commands that train: thin, like the rest of the command line."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from precad.errors import PrecadError
+from precad.terminal import plain_errors
+
+if TYPE_CHECKING:
+    from precad.learning.config import RunConfig
+    from precad.learning.randomness import Randomness
+    from precad.learning.run_folder import RunFolder
+    from precad.learning.training import Progress, Trainer
+
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
+]
+DeviceOption = Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, mps, …")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON; progress goes to stderr.")]
+
+
+def train(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file; options override it.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="recommended (the default), or paper.")] = None,
+    protocol: Annotated[
+        Literal["precad", "plain", "cdp", "ldp", "ddp"] | None, typer.Option(help="How updates are added up.")
+    ] = None,
+    validation: Annotated[
+        Literal["proof", "triples", "none"] | None, typer.Option(help="How updates are validated.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="n, the number of clients.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="T, the number of rounds.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="σ, each server's noise over the sensitivity.")] = None,
+    client_rate: Annotated[float | None, typer.Option(help="q, the probability that a client is selected.")] = None,
+    record_rate: Annotated[float | None, typer.Option(help="p, the probability that a record is in a sample.")] = None,
+    record_bound: Annotated[float | None, typer.Option(help="R, the bound on one record's gradient.")] = None,
+    client_bound: Annotated[float | None, typer.Option(help="C, the bound on a client's update.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="η, in the first round.")] = None,
+    final_learning_rate: Annotated[float | None, typer.Option(help="η, in the last round.")] = None,
+    optimiser: Annotated[Literal["sgd", "momentum", "adam"] | None, typer.Option(help="The servers'.")] = None,
+    budget: Annotated[float | None, typer.Option(help="The most ε against a server that a client spends.")] = None,
+    malicious: Annotated[int | None, typer.Option(help="K, how many clients boost their update.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Look at the test set every so many rounds.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Make the run repeatable, for research: its noise is then NOT private.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The run's name; chosen if not given.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
+    data: DataOption = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model with the whole protocol: simulated clients, two servers, validation, noise."""
+    with plain_errors():
+        _need_torch()
+        from precad.learning.config import to_toml
+        from precad.learning.randomness import Randomness
+        from precad.learning.run_folder import RunFolder, free_name
+
+        training = {
+            "protocol": protocol,
+            "validation": validation,
+            "rounds": rounds,
+            "noise_multiplier": sigma,
+            "client_rate": client_rate,
+            "record_rate": record_rate,
+            "record_bound": record_bound,
+            "client_bound": client_bound,
+            "learning_rate": learning_rate,
+            "final_learning_rate": final_learning_rate,
+            "optimiser": optimiser,
+            "budget": budget,
+        }
+        options = {
+            "task": {"dataset": dataset, "clients": clients},
+            "training": training,
+            "malicious": {"clients": malicious},
+            "seed": seed,
+            "evaluate_every": evaluate_every,
+        }
+        settings = _settings(config, preset, options)
+        randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
+        trainer = _trainer(settings, data, device, randomness, None)
+        path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
+        run = RunFolder.create(path, to_toml(settings), randomness, {"data": _absolute(data), "device": device})
+        _play(run, trainer, settings, as_json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk."""
+    with plain_errors():
+        _need_torch()
+        from precad.learning.config import from_table, read_toml
+        from precad.learning.run_folder import RunFolder
+
+        folder = RunFolder(run)
+        if folder.finished:
+            raise PrecadError(f"{run} has come to its end: there is nothing to resume")
+        settings = from_table(read_toml(folder.path / "config.toml"))
+        machine = folder.machine
+        place = data or (Path(machine["data"]) if machine["data"] else None)
+        randomness = folder.randomness(settings.seed)
+        trainer = _trainer(settings, place, machine["device"], randomness, folder.load())
+        _play(folder, trainer, settings, as_json)
+
+
+def _need_torch() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("torch", "matplotlib", "PIL", "sklearn") if find_spec(name) is None]
+    if missing:
+        raise PrecadError(f"training needs {', '.join(missing)}: install it with `pip install 'precad[train]'`")
+
+
+def _settings(config: Path | None, preset: str | None, options: Mapping[str, Any]) -> "RunConfig":
+    """The preset, overridden by the file, overridden by the options."""
+    from precad.learning import catalogue
+    from precad.learning.config import from_table, merged, read_toml
+
+    table = merged(read_toml(config) if config else {}, _given(options))
+    task = table.get("task", {})
+    dataset = task.get("dataset", "digits") if isinstance(task, Mapping) else "digits"
+    return from_table(merged(catalogue.preset(dataset, preset or "recommended"), table))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what was not said."""
+    nested = {key: _given(value) if isinstance(value, Mapping) else value for key, value in options.items()}
+    return {key: value for key, value in nested.items() if value is not None and value != {}}
+
+
+def _trainer(
+    settings: "RunConfig", data: Path | None, device: str, randomness: "Randomness", progress: "Progress | None"
+) -> "Trainer":
+    from precad.learning import catalogue
+    from precad.learning.training import Trainer
+
+    task = catalogue.build(settings, data, randomness)
+    return Trainer(task, settings.training, randomness, progress=progress, device=device)
+
+
+def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: bool) -> None:
+    from rich.console import Console
+
+    from precad.learning import session, view
+    from precad.learning.plots import draw_curves
+    from precad.learning.randomness import NOT_PRIVATE
+
+    console = Console(stderr=as_json)
+    trainer.keep_ledger(run.open_ledger)
+    console.print(f"training in {run.path}: Ctrl-C stops it, `precad resume {run.path}` goes on", highlight=False)
+    if settings.seed is not None:
+        console.print(f"[bold]{NOT_PRIVATE}[/]")
+    try:
+        with view.View(console, trainer) as live:
+            figures = session.play(trainer, run, settings.evaluate_every, live)
+        draw_curves(run.metrics(), run.path.name, run.path / "curves.png")
+        summary = session.finish(trainer, run, figures)
+    except KeyboardInterrupt:
+        done = trainer.progress.round
+        console.print(f"stopped after round {done}; `precad resume {run.path}` goes on", highlight=False)
+        raise typer.Exit(130) from None
+    except OSError as error:
+        raise PrecadError(
+            f"{error.strerror or error} while writing to {run.path}: nothing is lost; make room, then "
+            f"`precad resume {run.path}`"
+        ) from None
+    finally:
+        run.close()
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    else:
+        console.print(view.end_table(summary), f"all of it is in {run.path}", sep="\n")
+
+
+def _absolute(data: Path | None) -> str | None:
+    return str(data.absolute()) if data else None

@@ -1,0 +1,169 @@
+"""From a configuration to a task: the data sets, models and presets that precad knows, and the user's own."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from precad.attacks.model_poisoning import boost
+from precad.learning import datasets, models, splits
+from precad.learning.config import RunConfig, TaskConfig
+from precad.learning.datasets import ImageData
+from precad.learning.randomness import Randomness
+from precad.learning.records import ArrayRecords
+from precad.learning.training import Attack, Task
+
+PRESETS = ("paper", "recommended")
+
+Table = Mapping[str, Any]
+
+_PAPER_TRAINING: Table = {
+    "rounds": 5000,
+    "client_rate": 0.1,
+    "record_rate": 0.05,
+    "record_bound": 2.0,
+    "client_bound": 30.0,
+    "noise_multiplier": 1.0,
+    "learning_rate": 0.1,
+}
+_SHARDS: Table = {"clients": 100, "split": "shards", "shards_per_client": 4}
+_DIRICHLET: Table = {"clients": 100, "split": "dirichlet", "records_per_client": 500, "alpha": 0.5}
+
+_RECOMMENDED_MNIST: Table = {
+    "rounds": 500,
+    "client_rate": 1.0,
+    "record_rate": 0.05,
+    "record_bound": 0.5,
+    "client_bound": 15.0,
+    "noise_multiplier": 2.0,
+    "learning_rate": 2.0,
+    "final_learning_rate": 0.2,
+}
+
+_DIGITS: Table = {
+    "task": {"dataset": "digits", "clients": 20, "split": "shards", "shards_per_client": 4},
+    "training": {
+        "rounds": 200,
+        "client_rate": 1.0,
+        "record_rate": 0.2,
+        "record_bound": 1.0,
+        "client_bound": 10.0,
+        "noise_multiplier": 2.0,
+        "learning_rate": 0.5,
+    },
+    "malicious": {"clients": 1, "boost": 10.0},
+    "evaluate_every": 5,
+}
+
+_TABLES: Mapping[tuple[str, str], Table] = {
+    ("digits", "recommended"): _DIGITS,
+    ("mnist", "paper"): {"task": {"dataset": "mnist", **_SHARDS}, "training": _PAPER_TRAINING, "evaluate_every": 200},
+    ("fashion", "paper"): {
+        "task": {"dataset": "fashion", **_SHARDS},
+        "training": _PAPER_TRAINING,
+        "evaluate_every": 200,
+    },
+    ("cifar10", "paper"): {
+        "task": {"dataset": "cifar10", **_DIRICHLET},
+        "training": _PAPER_TRAINING,
+        "evaluate_every": 200,
+    },
+    ("mnist", "recommended"): {
+        "task": {"dataset": "mnist", "activation": "tanh", **_SHARDS},
+        "training": _RECOMMENDED_MNIST,
+        "evaluate_every": 10,
+    },
+    ("fashion", "recommended"): {
+        "task": {"dataset": "fashion", "activation": "tanh", **_SHARDS},
+        "training": _RECOMMENDED_MNIST,
+        "evaluate_every": 10,
+    },
+    ("cifar10", "recommended"): {
+        "task": {"dataset": "cifar10", "activation": "tanh", **_DIRICHLET},
+        "training": _RECOMMENDED_MNIST,
+        "evaluate_every": 10,
+    },
+}
+
+
+def preset(dataset: str, name: str) -> Table:
+    """A named configuration, as the tables of its file."""
+    if (dataset, name) in _TABLES:
+        return _TABLES[dataset, name]
+    known = [preset for data, preset in _TABLES if data == dataset]
+    if known:
+        raise ValueError(f"{dataset} has no preset {name!r}; it has {', '.join(known)}")
+    if ":" in dataset:
+        return {"task": {"dataset": dataset}}
+    raise ValueError(f"the data set is {dataset!r}, expected {', '.join(get_args(datasets.Name))}, or module:function")
+
+
+def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Task:
+    """The task of a configuration: data from ``data`` (see ``datasets.load``), first weights from ``randomness``."""
+    if ":" in config.task.dataset:
+        return _custom(config, data)
+    images = datasets.load(config.task.dataset, data)  # type: ignore[arg-type]  # load names what it knows
+    rows = _split(config.task, images.y_train, randomness.generator("split"))
+    train = partial(ArrayRecords, images.x_train, images.y_train, transform=images.normalise)
+    names = client_names(len(rows))
+    test = ArrayRecords(images.x_test, images.y_test, np.arange(len(images.y_test)), images.normalise)
+    clients = {name: train(indices) for name, indices in zip(names, rows, strict=True)}
+    for name, records in clients.items():
+        if len(records) == 0:
+            raise ValueError(f"{name} has no records: use fewer clients")
+    model = initial_model(config.task, images, randomness)
+    return Task(model, nn.functional.cross_entropy, clients, test, _attacks(config, names))
+
+
+def client_names(clients: int) -> list[str]:
+    """client-01, client-02, …: as many digits as the last one needs."""
+    width = max(2, len(str(clients)))
+    return [f"client-{i + 1:0{width}}" for i in range(clients)]
+
+
+def initial_model(task: TaskConfig, images: ImageData, randomness: Randomness) -> nn.Module:
+    """The network of a data set, with torch's usual first weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(randomness.torch_seed("first weights"))
+        if task.model == "linear":
+            return nn.Sequential(nn.Flatten(), nn.Linear(images.x_train[0].size, images.classes))
+        if task.dataset == "digits":
+            return models.digits_model()
+        return (models.cifar_cnn if task.dataset == "cifar10" else models.mnist_cnn)(task.activation)
+
+
+def _split(task: TaskConfig, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    if task.split == "shards":
+        return splits.shards_by_label(labels, task.clients, task.shards_per_client, rng)
+    if task.split == "dirichlet":
+        return splits.dirichlet(labels, task.clients, task.records_per_client, task.alpha, rng)
+    return splits.iid(len(labels), task.clients, rng)
+
+
+def _attacks(config: RunConfig, names: list[str]) -> dict[str, Attack]:
+    def boosted(update: NDArray[np.float64], round_: int) -> NDArray[np.float64]:  # noqa: ARG001
+        return boost(update, config.training.client_bound, config.malicious.boost)
+
+    return dict.fromkeys(names[len(names) - config.malicious.clients :], boosted)
+
+
+def _custom(config: RunConfig, data: Path | None) -> Task:
+    """``module:function`` of the user's, called with the task's configuration and the data folder."""
+    module_name, _, function_name = config.task.dataset.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the task {config.task.dataset!r} cannot be loaded: {error}") from None
+    task = function(config.task, data)
+    if not isinstance(task, Task):
+        raise ValueError(f"{config.task.dataset} must return a precad.Task, got {type(task).__name__}")
+    return task

@@ -1,0 +1,63 @@
+"""How good a model is on the test set."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from precad.learning.records import Records
+
+_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of one model, on one set of records."""
+
+    loss: float
+    accuracy: float | None
+    """The fraction of records whose largest output is their label; None if targets are not labels."""
+
+
+def load_parameters(model: nn.Module, theta: NDArray[np.float64]) -> None:
+    """Write θ into the trainable parameters, in their order."""
+    start = 0
+    with torch.no_grad():
+        for parameter in trainable(model):
+            size = parameter.numel()
+            parameter.copy_(torch.from_numpy(theta[start : start + size]).reshape(parameter.shape))
+            start += size
+
+
+def read_parameters(model: nn.Module) -> NDArray[np.float64]:
+    """θ: the trainable parameters as one vector."""
+    parts = [parameter.detach().cpu().double().reshape(-1).numpy() for parameter in trainable(model)]
+    return np.concatenate(parts)
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that the clients train."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def evaluate(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], records: Records) -> Score:
+    """The mean loss and the accuracy of the model as it is, without dropout."""
+    device = next(model.parameters()).device
+    was_training, total, hits, labelled = model.training, 0.0, 0, True
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for start in range(0, len(records), _BATCH):
+                indices = np.arange(start, min(start + _BATCH, len(records)))
+                inputs, targets = (part.to(device) for part in records.batch(indices))
+                outputs = model(inputs)
+                total += float(loss(outputs, targets)) * len(indices)
+                labelled = labelled and outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
+                if labelled:
+                    hits += int((outputs.argmax(1) == targets).sum())
+    finally:
+        model.train(was_training)
+    return Score(total / len(records), hits / len(records) if labelled else None)

@@ -1,0 +1,121 @@
+"""A run from its first round, or from where it was cut off, to its last."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from precad import __version__
+from precad.learning.randomness import NOT_PRIVATE
+from precad.learning.run_folder import Metrics, RunFolder
+from precad.learning.training import Outcome, Trainer
+from precad.privacy.accounting import Adversary
+
+SAVE_SECONDS = 2.0
+"""A checkpoint is at most so old; the rounds after it are played again."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Where a run stands, for its view and its metrics."""
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    epsilon_server: float
+    epsilon_clients: float
+
+
+OnRound = Callable[[Outcome, Figures | None], None]
+"""Called after every round, with figures where the test set was looked at."""
+
+
+def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round: OnRound) -> Figures:
+    """Play the rounds that are left. A run that is stopped, by whatever, goes on from its last checkpoint."""
+    saved, last = time.monotonic(), trainer.hyperparameters.rounds
+    figures = None
+    try:
+        for outcome in trainer.rounds():
+            looked = outcome.round % evaluate_every == 0 or outcome.round == last
+            figures = measure(trainer) if looked else None
+            if run is not None:
+                run.append(_metrics(outcome, figures))
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    run.save(trainer.progress)
+                    saved = time.monotonic()
+            on_round(outcome, figures)
+    except KeyboardInterrupt:
+        if run is not None:
+            run.save(trainer.progress)
+        raise
+    if run is not None:
+        run.save(trainer.progress)
+    return figures or measure(trainer)
+
+
+def measure(trainer: Trainer) -> Figures:
+    """The present figures."""
+    score = trainer.score() if trainer.task.test is not None else None
+    return Figures(
+        trainer.progress.round,
+        score.accuracy if score else None,
+        score.loss if score else None,
+        trainer.epsilon(Adversary.SERVER),
+        trainer.epsilon(Adversary.CLIENTS),
+    )
+
+
+def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
+    """Leave the model and the summary in the folder."""
+    summary = summarise(trainer, run, figures)
+    draft = run.path / "model.pt.draft"
+    torch.save(trainer.trained_model().state_dict(), draft)
+    draft.replace(run.path / "model.pt")
+    run.finish(summary)
+    return summary
+
+
+def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
+    """The end of a run, in figures; an ε that does not exist is null."""
+    seconds, rejected = Counter[str](), Counter[str]()
+    for line in run.metrics():
+        seconds.update(line["seconds"])
+        rejected.update(line["rejected"].keys())
+    counts = dict(zip(trainer.names, trainer.progress.participations.tolist(), strict=True))
+    seed = trainer.randomness.seed
+    return {
+        "run": run.path.name,
+        "version": __version__,
+        "protocol": trainer.hyperparameters.protocol.value,
+        "validation": trainer.hyperparameters.validation.value,
+        "rounds": figures.round,
+        "parameters": trainer.params.dim,
+        "clients": len(trainer.names),
+        "test_accuracy": figures.accuracy,
+        "test_loss": figures.loss,
+        "epsilon_server": _finite(figures.epsilon_server),
+        "epsilon_clients": _finite(figures.epsilon_clients),
+        "delta": trainer.hyperparameters.delta,
+        "participations": max(counts.values()),
+        "rejected": {name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
+        "seconds": dict(seconds),
+        "seed": seed,
+        "randomness": "private: from the operating system" if seed is None else NOT_PRIVATE,
+    }
+
+
+def _metrics(outcome: Outcome, figures: Figures | None) -> Metrics:
+    reasons = {name: rejected.reason.name.lower() for name, rejected in outcome.rejected.items()}
+    common = outcome.round, len(outcome.selected), reasons, outcome.update_norm, dict(outcome.seconds)
+    if figures is None:
+        return Metrics(*common)
+    epsilons = _finite(figures.epsilon_server), _finite(figures.epsilon_clients)
+    return Metrics(*common, figures.accuracy, figures.loss, *epsilons)
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None

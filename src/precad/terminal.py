@@ -1,0 +1,31 @@
+"""What every command does the same way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """A mistake in the input is one sentence and exit code 2."""
+    from precad.errors import PrecadError
+
+    try:
+        yield
+    except (ValueError, PrecadError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        named = f" ({error.filename})" if error.filename else ""
+        typer.echo(f"Error: {error.strerror or error}{named}", err=True)
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A sign of life on the terminal, out of the way of the output."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
