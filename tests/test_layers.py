@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "learning": {"errors", "mpc", "privacy"},
     "privacy_report": {"errors", "mpc", "privacy"},
     "explain": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},

@@ -1,0 +1,1 @@
+"""Training: models, per-record gradients."""
