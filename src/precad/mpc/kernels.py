@@ -123,6 +123,49 @@ def _add_where(_typing: Any, sums: Any, words: Any, x: Any, start: Any) -> Any: 
     return types.void(sums, words, x, types.int64), generate
 
 
+def _sum_of_squares(_typing: Any, x: Any, start: Any, stop: Any) -> Any:  # noqa: ARG001
+    lanes = ir.VectorType(ir.DoubleType(), 8)
+    totals = SQUARES // lanes.count
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        kind = ir.VectorType(data.type.pointee, lanes.count)
+        before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+        builder.cbranch(builder.icmp_signed("<", args[1], args[2]), loop, after)
+        builder.position_at_end(loop)
+        i = builder.phi(_I64)
+        sums = [builder.phi(lanes) for _ in range(totals)]
+        added = []
+        for k, total in enumerate(sums):
+            place = builder.gep(data, [builder.add(i, _I64(k * lanes.count))])
+            entries = builder.load(builder.bitcast(place, kind.as_pointer()), align=4)
+            if kind != lanes:
+                entries = builder.fpext(entries, lanes)
+            added.append(builder.fadd(total, builder.fmul(entries, entries)))
+        following = builder.add(i, _I64(SQUARES))
+        builder.cbranch(builder.icmp_signed("<", following, args[2]), loop, after)
+        zero = ir.Constant(lanes, None)
+        for phi, first, next_ in zip([i, *sums], [args[1], *[zero] * totals], [following, *added], strict=True):
+            phi.add_incoming(first, before)
+            phi.add_incoming(next_, loop)
+        builder.position_at_end(after)
+        ends = [builder.phi(lanes) for _ in range(totals)]
+        for phi, next_ in zip(ends, added, strict=True):
+            phi.add_incoming(zero, before)
+            phi.add_incoming(next_, loop)
+        while len(ends) > 1:
+            ends = [builder.fadd(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True)]
+        parts = [builder.extract_element(ends[0], ir.IntType(32)(k)) for k in range(lanes.count)]
+        while len(parts) > 1:
+            parts = [builder.fadd(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    return types.float64(x, types.int64, types.int64), generate
+
+
+SQUARES = 32
+"""How many squares :data:`sum_of_squares` adds at once."""
+
 COLUMNS = 8
 """How many columns :data:`add_where` adds at once."""
 
@@ -136,3 +179,7 @@ mul_add_wide: Callable[[Word, Word, Word, Word], tuple[Word, Word]] = cast(Any, 
 
 add_where: Callable[[NDArray[np.int32], NDArray[Word], NDArray[np.int64], int], None] = cast(Any, intrinsic(_add_where))
 """In a kernel: add x_i, for i = start..start + 7, to those of 128 sums whose bit is 1 in the words 2i and 2i + 1."""
+
+sum_of_squares: Callable[[NDArray[np.floating], int, int], float] = cast(Any, intrinsic(_sum_of_squares))
+"""In a kernel: Σ x_i² for i = start..stop − 1 of a contiguous vector, in float64, in an order that is the same for
+float32 and float64 and on every machine; stop − start is a multiple of :data:`SQUARES`."""

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import PrecadError
-from precad.mpc import fixed_point
-from precad.mpc.kernels import kernel, mul_add_wide, reassociating_kernel
+from precad.mpc import fixed_point, kernels
+from precad.mpc.kernels import SQUARES, kernel, mul_add_wide
 
-_SLACK = 1 - 2.0**-30  # more than all rounding of the float norm, below
+SLACK = 1 - 2.0**-30  # more than all rounding of the float norm, below
 _BLOCK = 1 << 16
 
 
@@ -22,8 +22,7 @@ def encode_clipped(x: NDArray[np.floating], bound: float, fractional_bits: int) 
     """Clip x to ``bound`` and put it on the grid. Paper: Algorithm 2, lines 4 and 7, then line 8.
 
     Guarantee: the result's squared norm, in exact integers, is at most S = ⌊(bound·2^f)²⌋, for every finite x
-    of up to 2^32 entries. Proof: squares are summed in float64 in blocks of 2^16, in whatever order, and the
-    block sums exactly, so the computed squared norm is within a factor 1 ± 2^-36 of the true one (Higham,
+    of up to 2^32 entries. Proof: squares are summed in float64 in at most 2^16 blocks of 2^16, so the computed squared norm is within a factor 1 ± 2^-36 of the true one (Higham,
     *Accuracy and Stability of Numerical Algorithms*, §4.2), but for squares that underflow, which are far below
     a grid step; scaling adds at most three roundings of 2^-53.
     Clipping to bound·(1 − 2^-30) leaves room for both, multiplication by 2^f is exact, and truncation
@@ -31,7 +30,7 @@ def encode_clipped(x: NDArray[np.floating], bound: float, fractional_bits: int) 
     """
     fixed_point.check_floats(x)
     fixed_point.check_grid_bound("bound", bound, fractional_bits)
-    clipped = _clip(np.ascontiguousarray(x, np.float64), bound * _SLACK)
+    clipped = _clip(np.ascontiguousarray(x, np.float64), bound * SLACK)
     integers = fixed_point.encode(clipped, fractional_bits)
     if squared_norm(integers) > fixed_point.squared_bound(bound, fractional_bits):
         raise PrecadError("a clipped vector exceeds its bound: please report this as a bug")
@@ -62,6 +61,20 @@ def squared_norm(integers: NDArray[np.int64]) -> int:
     return (int(high) << 64) + int(low)
 
 
+@kernel
+def sum_of_squares(x: NDArray[np.floating]) -> float:
+    """Σ x_i² of a contiguous vector, in blocks, in an order that is the same for float32 and float64."""
+    total = 0.0
+    for start in range(0, x.size, _BLOCK):
+        stop = min(start + _BLOCK, x.size)
+        whole = stop - (stop - start) % SQUARES
+        block = kernels.sum_of_squares(x, start, whole)
+        for i in range(whole, stop):
+            block += np.float64(x[i]) * np.float64(x[i])
+        total += block
+    return total
+
+
 def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
     """x·min(1, bound/‖x‖). A vector with entries above 2^400 is first divided by 2^600, lest squares overflow."""
     largest = float(max(x.max(), -x.min()))
@@ -71,16 +84,8 @@ def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
     huge = largest > 2.0**400
     if huge:
         x = x * 2.0**-600
-    norm = math.sqrt(math.fsum(_sum_of_squares(x[start : start + _BLOCK]) for start in range(0, x.size, _BLOCK)))
+    norm = math.sqrt(sum_of_squares(x))
     return x * (bound / norm) if huge or norm > bound else x
-
-
-@reassociating_kernel
-def _sum_of_squares(x: NDArray[np.float64]) -> float:
-    total = 0.0
-    for i in range(x.size):
-        total += x[i] * x[i]
-    return total
 
 
 @kernel
