@@ -3,7 +3,9 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -138,9 +140,6 @@ class Trainer:
         selected = self._select(number)
         names = tuple(self.names[i] for i in selected)
         round_ = Round(self.params, self._digest, number, _model_digest(model.theta))
-        if self._ledger is not None:
-            self._ledger.record(number, names)
-            watch.lap("ledger")
         aggregate = self._aggregate(round_, names, model.theta, watch)
         watch.lap("protocol")
         update = aggregate.total / self._normaliser(aggregate.accepted)
@@ -181,15 +180,25 @@ class Trainer:
         """Algorithm 2 at the selected clients, a few at a time; Algorithm 1, lines 3 to 5, at the servers."""
 
         def groups() -> Iterator[Updates]:
+            counted = self._count(round_.number, names)
             for start in range(0, len(names), GROUP):
                 group = names[start : start + GROUP]
                 watch.lap("protocol")
                 deltas = self._local_updates(round_, group, theta)
                 watch.lap("gradients")
                 yield deltas
+            watch.lap("protocol")
+            counted.result()
+            watch.lap("ledger")
 
         expected = self.hyperparameters.client_rate * len(self.names)
         return protocols.aggregate(self.hyperparameters, round_, groups(), self.randomness, expected)
+
+    def _count(self, number: int, names: tuple[str, ...]) -> Future[object]:
+        """Count the round in the ledger while the clients compute: the disk must confirm it before the servers open."""
+        if self._ledger is None:
+            return _writer().submit(lambda: None)
+        return _writer().submit(self._ledger.record, number, names)
 
     def _local_updates(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Updates:
         """Algorithm 2, lines 2 to 7."""
@@ -261,3 +270,8 @@ def _task_digest(task: Task, hyperparameters: Hyperparameters, params: Digest) -
 
 def _model_digest(theta: Floats) -> Digest:
     return digest(b"precad model", vector_digest(theta.view(np.uint64)))
+
+
+@cache
+def _writer() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "ledger")

@@ -10,7 +10,9 @@ import csv
 import io
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+import threading
+import weakref
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,12 +50,15 @@ class LedgerError(PrecadError):
 
 
 class Ledger:
-    """An open ledger. Every method reads or writes the disk; nothing is remembered."""
+    """An open ledger. Every method reads or writes the disk; nothing is remembered. Threads take turns."""
 
     def __init__(self, path: Path, terms: Terms) -> None:
         self._terms = terms
         self._path = path
-        with closing(self._connect()) as connection, connection:
+        self._turn = threading.Lock()
+        self._connection = _connect(path)
+        weakref.finalize(self, self._connection.close)
+        with self._turn, self._connection as connection:
             connection.executescript(_SCHEMA)
             connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(asdict(terms)),))
             (stored,) = connection.execute("SELECT json FROM terms").fetchone()
@@ -82,7 +87,8 @@ class Ledger:
         names = tuple(sorted(set(participants)))
         for name in names:
             check_name(name)
-        with closing(self._connect()) as connection:
+        with self._turn:
+            connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             with connection:
                 known = connection.execute(
@@ -107,8 +113,8 @@ class Ledger:
 
     def participations(self) -> dict[str, int]:
         """T_i of every client that took part."""
-        with closing(self._connect()) as connection:
-            return dict(connection.execute("SELECT client, count FROM counts ORDER BY client"))
+        with self._turn:
+            return dict(self._connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
     def epsilon(self, adversary: Adversary, participations: int) -> float:
         """What so many participations cost, by the rigorous accountant, the sampler's distance included."""
@@ -125,11 +131,11 @@ class Ledger:
         costs = {count: self.epsilon(Adversary.SERVER, count + 1) for count in {counts.get(name, 0) for name in names}}
         return frozenset(name for name in names if costs[counts.get(name, 0)] > budget)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> list[Entry]:
         """All rounds, in the order in which they were counted."""
-        with closing(self._connect()) as connection:
-            for row in connection.execute("SELECT round, participants, link FROM entries ORDER BY number"):
-                yield _entry(row)
+        with self._turn:
+            rows = self._connection.execute("SELECT round, participants, link FROM entries ORDER BY number").fetchall()
+        return [_entry(row) for row in rows]
 
     def verify(self) -> str:
         """Recompute every link and every count; the last link, or a :class:`LedgerError` that names the first fault."""
@@ -173,12 +179,6 @@ class Ledger:
         writer.writerow(["digest", exported["digest"]])
         return out.getvalue()
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=30)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        return connection
-
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS terms (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL);
@@ -190,6 +190,14 @@ CREATE TABLE IF NOT EXISTS entries (
 );
 CREATE TABLE IF NOT EXISTS counts (client TEXT PRIMARY KEY, count INTEGER NOT NULL);
 """
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Kept open while the ledger is: a commit is then one write that the disk confirms."""
+    connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
 
 
 def _entry(row: tuple[int, str, str]) -> Entry:
