@@ -87,12 +87,12 @@ def die_at(fatal):
     return traced
 
 for fatal in range(1, 100):
-    book = module.Ledger(Path(sys.argv[1]) / f"ledger-{fatal}", TERMS)
-    book.record(0, ["bank"])
+    path = Path(sys.argv[1]) / f"ledger-{fatal}"
+    module.Ledger(path, TERMS).record(0, ["bank"])
     child = os.fork()
     if child == 0:
         module.sqlite3.connect = die_at(fatal)
-        book.record(1, ["bank", "lab", "clinic"])
+        module.Ledger(path, TERMS).record(1, ["bank", "lab", "clinic"])
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code == 0:
