@@ -62,6 +62,8 @@ def test_an_empty_folder_gets_the_list_of_layouts(name: Name, tmp_path: Path) ->
         load(name, tmp_path)
     with pytest.raises(DataError, match=f"^there is no folder {tmp_path}/x"):
         load(name, tmp_path / "x")
+    with pytest.raises(DataError, match="File name too long"):
+        load(name, tmp_path / ("x" * 300))
 
 
 def test_an_unknown_set_is_refused() -> None:
