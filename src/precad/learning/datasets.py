@@ -90,7 +90,7 @@ def load(name: Name, folder: Path | None = None) -> ImageData:
         if arrays is None:
             raise DataError(f"{name} is not in {place}")
         return _checked(name, place, arrays)
-    except DataError as error:
+    except (DataError, OSError) as error:
         raise DataError(
             f"{error}. A folder given by --data or PRECAD_DATA may hold {name} as {LAYOUTS[name]}."
         ) from error

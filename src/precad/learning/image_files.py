@@ -9,11 +9,11 @@ import hashlib
 import math
 import struct
 import tarfile
-import zipfile
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,6 @@ CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _NPZ_FILES = {"mnist": ("mnist",), "fashion": ("fashion_mnist", "fashion"), "cifar10": ("cifar10",)}
 _IDX_FOLDERS = {"mnist": (".", "mnist", "MNIST/raw"), "fashion": ("fashion", "FashionMNIST/raw"), "cifar10": ()}
 _CIFAR_RECORD = 1 + 3 * 32 * 32  # a label, then the red, green and blue planes
-_DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, zlib.error, zipfile.BadZipFile, tarfile.TarError)
 
 Bytes = NDArray[np.uint8]
 
@@ -82,14 +81,11 @@ def find(name: str, folder: Path) -> Arrays | None:
 def read_cifar_archive(path: Path) -> Bytes:
     """The six batches of ``cifar-10-binary.tar.gz``: (6, N, 3073), each record a label and its planes."""
     batches: dict[str, Bytes] = {}
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                name = Path(member.name).name
-                if name.removesuffix(".bin") in CIFAR_BATCHES and (file := archive.extractfile(member)):
-                    batches[name.removesuffix(".bin")] = np.frombuffer(file.read(), np.uint8)
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
+    with _reading(path), tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            batch = Path(member.name).name.removesuffix(".bin")
+            if batch in CIFAR_BATCHES and (file := archive.extractfile(member)):
+                batches[batch] = np.frombuffer(file.read(), np.uint8)
     if missing := [batch for batch in CIFAR_BATCHES if batch not in batches]:
         raise DataError(f"{path} is damaged: {missing[0]}.bin is not in it")
     return _stack(path, [batches[batch] for batch in CIFAR_BATCHES])
@@ -115,10 +111,8 @@ def _all_or_none(folder: Path, names: Sequence[str], endings: Sequence[str] = ("
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with _reading(path):
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
 
 
 def _read_idx(path: Path, dimensions: int) -> Bytes:
@@ -134,22 +128,27 @@ def _read_idx(path: Path, dimensions: int) -> Bytes:
 
 
 def _read_npz(path: Path) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            x_train, y_train, x_test, y_test = (arrays[key] for key in ("x_train", "y_train", "x_test", "y_test"))
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
-    images = []
-    for key, x in (("x_train", x_train), ("x_test", x_test)):
-        if x.dtype != np.uint8 or x.ndim not in (3, 4):
-            raise DataError(
-                f"{key} of {path} is {x.dtype} of shape {x.shape}, expected uint8 (N, H, W) or (N, H, W, C)"
-            )
-        images.append(np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if x.ndim == 4 else x[:, None])
-    return Arrays(images[0], _labels(path, "y_train", y_train), images[1], _labels(path, "y_test", y_test))
+    x_train, y_train, x_test, y_test = _npz_arrays(path, ("x_train", "y_train", "x_test", "y_test"))
+    return Arrays(
+        _images(path, "x_train", x_train),
+        _labels(path, "y_train", y_train),
+        _images(path, "x_test", x_test),
+        _labels(path, "y_test", y_test),
+    )
 
 
-def _labels(path: Path, key: str, y: NDArray[np.generic]) -> Bytes:
+def _npz_arrays(path: Path, keys: Sequence[str]) -> list[NDArray[Any]]:
+    with _reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return [arrays[key] for key in keys]
+
+
+def _images(path: Path, key: str, x: NDArray[Any]) -> Bytes:
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        raise DataError(f"{key} of {path} is {x.dtype} of shape {x.shape}, expected uint8 (N, H, W) or (N, H, W, C)")
+    return x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def _labels(path: Path, key: str, y: NDArray[Any]) -> Bytes:
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{key} of {path} is {y.dtype} of shape {y.shape}, expected integers (N,)")
     labels = y.astype(np.int64)
@@ -159,30 +158,31 @@ def _labels(path: Path, key: str, y: NDArray[np.generic]) -> Bytes:
 
 
 def _read_mosaics(paths: Sequence[Path]) -> Bytes:
-    """Batches as lossless WebP mosaics, rows of images of 32 × 32 from the top left; labels in an npz, the last."""
+    """Six lossless WebP mosaics, and last an npz with their labels: the batches as in :func:`read_cifar_archive`."""
+    *mosaics, labels_path = paths
+    keys = ("y_train", "y_test")
+    arrays = _npz_arrays(labels_path, keys)
+    labels = np.concatenate([_labels(labels_path, key, y) for key, y in zip(keys, arrays, strict=True)])
+    size = labels.size // len(mosaics)
+    if labels.size != size * len(mosaics) or size == 0:
+        raise DataError(f"{labels_path} is damaged: {labels.size} labels, expected a multiple of {len(mosaics)}")
+    batches = np.empty((len(mosaics), size, _CIFAR_RECORD), np.uint8)
+    batches[:, :, 0] = labels.reshape(len(mosaics), size)
+    for batch, path in zip(batches, mosaics, strict=True):
+        batch[:, 1:] = _read_mosaic(path, size)
+    return batches
+
+
+def _read_mosaic(path: Path, size: int) -> Bytes:
+    """``size`` images of 32 × 32 in rows from the top left, as (size, 3072): planes of red, green and blue."""
     from PIL import Image
 
-    batches = []
-    for path in paths[:-1]:
-        try:
-            with Image.open(path, formats=["WEBP"]) as mosaic:
-                pixels = np.asarray(mosaic.convert("RGB"))
-        except (*_DAMAGE, Image.DecompressionBombError) as error:
-            raise _damaged(path, error) from error
-        rows, columns = pixels.shape[0] // 32, pixels.shape[1] // 32
-        if pixels.shape != (32 * rows, 32 * columns, 3):
-            raise DataError(f"{path} is damaged: its sides {pixels.shape[:2]} are not multiples of 32")
-        batches.append(pixels.reshape(rows, 32, columns, 32, 3).transpose(0, 2, 4, 1, 3).reshape(rows * columns, -1))
-    try:
-        with np.load(paths[-1], allow_pickle=False) as arrays:
-            labels = np.concatenate([_labels(paths[-1], key, arrays[key]) for key in ("y_train", "y_test")])
-    except _DAMAGE as error:
-        raise _damaged(paths[-1], error) from error
-    if labels.size != sum(map(len, batches)):
-        raise DataError(f"{paths[-1]} holds {labels.size} labels for {sum(map(len, batches))} images")
-    ends = np.cumsum([len(batch) for batch in batches])[:-1]
-    records = [np.column_stack(pair) for pair in zip(np.split(labels, ends), batches, strict=True)]
-    return _stack(paths[0].parent, records)
+    with _reading(path), Image.open(path, formats=["WEBP"]) as mosaic:
+        pixels = np.asarray(mosaic.convert("RGB"))
+    rows, columns = pixels.shape[0] // 32, pixels.shape[1] // 32
+    if pixels.shape != (32 * rows, 32 * columns, 3) or rows * columns != size:
+        raise DataError(f"{path} is damaged: {pixels.shape[1]} × {pixels.shape[0]} pixels are not {size} images")
+    return pixels.reshape(rows, 32, columns, 32, 3).transpose(0, 2, 4, 1, 3).reshape(size, -1)
 
 
 def _stack(path: Path, batches: Sequence[Bytes]) -> Bytes:
@@ -206,11 +206,8 @@ def _decoded_once(paths: Sequence[Path], decode: Callable[[], Bytes]) -> Bytes:
     """
     key = hashlib.sha256()
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                key.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise _damaged(path, error) from error
+        with _reading(path), path.open("rb") as file:
+            key.update(hashlib.file_digest(file, "sha256").digest())
     try:
         cached = cache_folder() / "decoded" / f"cifar10-{key.hexdigest()[:32]}.npy"
         if (batches := _mapped(cached)) is not None:
@@ -236,5 +233,10 @@ def _mapped(path: Path) -> Bytes | None:
     return np.asarray(batches) if shape_is_right and batches.dtype == np.uint8 else None
 
 
-def _damaged(path: Path, error: BaseException) -> DataError:
-    return DataError(f"{path} cannot be read or is damaged: {error}")
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What a library raises at a damaged file depends on where the damage is: here it is always a DataError."""
+    try:
+        yield
+    except Exception as error:
+        raise DataError(f"{path} cannot be read or is damaged: {error}") from error

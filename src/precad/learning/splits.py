@@ -66,7 +66,7 @@ def dirichlet(
     split = []
     for _ in range(clients):
         counts = _class_counts(rng.dirichlet(np.full(len(classes), alpha)), sizes, records_per_client, rng)
-        drawn = [rng.choice(records, count, replace=False) for records, count in zip(classes, counts, strict=True)]
+        drawn = [rng.choice(classes[i], counts[i], replace=False) for i in np.flatnonzero(counts)]
         split.append(np.sort(np.concatenate(drawn)))
     return split
 
