@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from precad.attacks.strategies import Attack
 from precad.learning import session
 from precad.learning.catalogue import client_names
 from precad.learning.config import training_toml
@@ -16,7 +17,7 @@ from precad.learning.hyperparameters import Hyperparameters
 from precad.learning.randomness import Randomness
 from precad.learning.run_folder import RunError, RunFolder
 from precad.learning.session import Figures
-from precad.learning.training import Attack, Loss, Outcome, Task, Trainer
+from precad.learning.training import Loss, Outcome, Task, Trainer
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ def train(
     """Train ``model`` by the protocol of ``params``, over simulated clients and two servers.
 
     ``loss_fn(outputs, targets)`` is the mean loss of a batch. A data set gives (input, target) pairs. Clients without
-    names are called client-01 and so on; ``attacks`` says what malicious ones send. With a ``folder`` the run is kept
-    there, and the same call again goes on where it stopped. ``seed`` makes it repeatable, and its noise not private.
+    names are called client-01 and so on; ``attacks`` says what malicious ones send, given an ``AttackContext``. With a
+    ``folder`` the run is kept there, and the same call again goes on where it stopped. ``seed`` makes it repeatable,
+    and its noise not private.
     """
     named = client_datasets
     if not isinstance(named, Mapping):

@@ -1,7 +1,5 @@
 """From a configuration to a task: the data sets, models and presets that precad knows, and the user's own."""
 
-import importlib
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,13 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from precad.attacks.model_poisoning import boost
-from precad.learning import datasets, models, splits
+from precad.attacks.data_poisoning import WALL_TEST
+from precad.learning import datasets, models, recruits, splits
 from precad.learning.config import RunConfig, TaskConfig
 from precad.learning.datasets import ImageData
+from precad.learning.gradients import PerRecordGradients
+from precad.learning.plugins import load_plugin
 from precad.learning.randomness import Randomness
 from precad.learning.records import ArrayRecords
-from precad.learning.training import Attack, Task
+from precad.learning.training import Task
 
 PRESETS = ("paper", "recommended")
 
@@ -110,16 +110,22 @@ def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Task:
     if ":" in config.task.dataset:
         return _custom(config, data)
     images = datasets.load(config.task.dataset, data)  # type: ignore[arg-type]  # load names what it knows
-    rows = _split(config.task, images.y_train, randomness.generator("split"))
+    exclude = recruits.kept_from_honest(config.malicious, images)
+    rows = _split(config.task, images.y_train, randomness.generator("split"), exclude)
     train = partial(ArrayRecords, images.x_train, images.y_train, transform=images.normalise)
     names = client_names(len(rows))
-    test = ArrayRecords(images.x_test, images.y_test, np.arange(len(images.y_test)), images.normalise)
+    test_rows = np.arange(len(images.y_test))
+    if recruits.has_semantic_backdoor(config.malicious, images):
+        test_rows = np.delete(test_rows, WALL_TEST)
+    test = ArrayRecords(images.x_test, images.y_test, test_rows, images.normalise)
     clients = {name: train(indices) for name, indices in zip(names, rows, strict=True)}
     for name, records in clients.items():
         if len(records) == 0:
             raise ValueError(f"{name} has no records: use fewer clients")
     model = initial_model(config.task, images, randomness)
-    return Task(model, nn.functional.cross_entropy, clients, test, _attacks(config, names))
+    loss = nn.functional.cross_entropy
+    malicious = recruits.recruit(config.malicious, images, clients, PerRecordGradients(model, loss), randomness)
+    return Task(model, loss, clients | malicious.records, test, malicious.attacks, malicious.backdoor)
 
 
 def client_names(clients: int) -> list[str]:
@@ -139,31 +145,19 @@ def initial_model(task: TaskConfig, images: ImageData, randomness: Randomness) -
         return (models.cifar_cnn if task.dataset == "cifar10" else models.mnist_cnn)(task.activation)
 
 
-def _split(task: TaskConfig, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
+def _split(
+    task: TaskConfig, labels: NDArray[np.int64], rng: np.random.Generator, exclude: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
     if task.split == "shards":
-        return splits.shards_by_label(labels, task.clients, task.shards_per_client, rng)
+        return splits.shards_by_label(labels, task.clients, task.shards_per_client, rng, exclude=exclude)
     if task.split == "dirichlet":
-        return splits.dirichlet(labels, task.clients, task.records_per_client, task.alpha, rng)
-    return splits.iid(len(labels), task.clients, rng)
-
-
-def _attacks(config: RunConfig, names: list[str]) -> dict[str, Attack]:
-    def boosted(update: NDArray[np.float64], round_: int) -> NDArray[np.float64]:  # noqa: ARG001
-        return boost(update, config.training.client_bound, config.malicious.boost)
-
-    return dict.fromkeys(names[len(names) - config.malicious.clients :], boosted)
+        return splits.dirichlet(labels, task.clients, task.records_per_client, task.alpha, rng, exclude=exclude)
+    return splits.iid(len(labels), task.clients, rng, exclude=exclude)
 
 
 def _custom(config: RunConfig, data: Path | None) -> Task:
     """``module:function`` of the user's, called with the task's configuration and the data folder."""
-    module_name, _, function_name = config.task.dataset.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the task {config.task.dataset!r} cannot be loaded: {error}") from None
-    task = function(config.task, data)
+    task = load_plugin("task", config.task.dataset)(config.task, data)
     if not isinstance(task, Task):
         raise ValueError(f"{config.task.dataset} must return a precad.Task, got {type(task).__name__}")
     return task

@@ -46,8 +46,12 @@ class MaliciousConfig:
 
     clients: int = 0
     """K: the last K clients."""
+    attack: str = "boost"
+    """boost, sign_flip, gaussian, alie, ipm, just_over, wrap_around, label_flip, backdoor, or ``module:function``."""
     boost: float = 10.0
-    """They send so many times C, in the direction of their update."""
+    """How strong: so many times C (boost, gaussian), or the honest update (sign_flip) or mean (ipm)."""
+    within_bound: bool = False
+    """They cut what they send to exactly C, which no norm check sees."""
 
     def __post_init__(self) -> None:
         if self.clients < 0:

@@ -60,6 +60,12 @@ class Hyperparameters:
     noise: Noise = Noise.SERVER
     unit: Unit = Unit.RECORD
     normalise: Normalise = Normalise.CONSTANT
+    defence: str | None = None
+    """Of ``plain``: a rule of ``baselines/defences.py``, or ``module:function``, in place of the mean."""
+    assumed_malicious: float = 0.2
+    """The part of a round's clients that a defence takes for malicious."""
+    clip_after_noise: bool = False
+    """Of ``ldp``: submissions are cut to C with their noise, and not before (paper, Robustness against Backdoors)."""
     honest_clients: int | None = None
     """τ of ``ddp``: q·n, rounded, if not given."""
     delta: float = 1e-5
@@ -81,6 +87,12 @@ class Hyperparameters:
             check_positive(name, getattr(self, name))
         if self.honest_clients is not None and self.honest_clients < 1:
             raise ValueError(f"honest_clients τ must be at least 1, got {self.honest_clients}")
+        if self.defence is not None and self.protocol is not Protocol.PLAIN:
+            raise ValueError(f"a defence must see the updates: it needs protocol plain, got {self.protocol.value}")
+        if not 0 <= self.assumed_malicious < 0.5:
+            raise ValueError(f"assumed_malicious must be in [0, 0.5), got {self.assumed_malicious}")
+        if self.clip_after_noise and (self.protocol is not Protocol.LDP or self.unit is not Unit.RECORD):
+            raise ValueError("clip_after_noise needs protocol ldp and the record as the unit")
 
     def params(self, dim: int, clients: int) -> Params:
         """The protocol's parameters, for a model of ``dim`` parameters."""

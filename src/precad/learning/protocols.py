@@ -1,7 +1,8 @@
 """From the clients' updates to the sum that the model moves by: PRECAD, and what it is compared with.
 
 All get the same updates, clipped and on the same grid, and draw noise from the same sampler, so that differences are
-due to the protocol alone. Only ``plain`` takes updates that nobody clipped.
+due to the protocol alone. Only ``plain`` takes updates that nobody clipped, and may defend itself by a robust rule in
+place of their mean.
 """
 
 import math
@@ -16,16 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.attacks.forging import forge
+from precad.baselines import defences
+from precad.baselines.defences import Defence, Setting
 from precad.errors import Reason, Rejected
 from precad.learning.hyperparameters import Hyperparameters, Protocol
+from precad.learning.plugins import load_plugin
 from precad.learning.randomness import Randomness
 from precad.mpc import field, fixed_point
-from precad.mpc.prg import Purpose
+from precad.mpc.prg import Purpose, Stream
 from precad.params import Round, Validation
 from precad.privacy import clipping
 from precad.privacy.noise import integer_gaussian
 from precad.protocol import submission
 from precad.protocol.round import run_round
+from precad.protocol.states import Role
 from precad.protocol.submission import Submission
 
 Grid = NDArray[np.int64]
@@ -52,23 +57,53 @@ class Aggregate:
     rejected: Mapping[str, Rejected]
 
 
-def aggregate(
-    hyperparameters: Hyperparameters,
-    round_: Round,
-    groups: Iterable[Updates],
-    randomness: Randomness,
-    expected: float,
-) -> Aggregate:
-    """One round of the chosen protocol; ``expected`` is q·n, the mean number of clients in a round."""
-    if hyperparameters.protocol is Protocol.PLAIN:
-        return _plain(round_, groups)
-    if hyperparameters.protocol is Protocol.PRECAD:
-        return _precad(round_, groups, randomness)
-    if hyperparameters.protocol is Protocol.CDP:
-        return _cdp(round_, groups, randomness)
-    tau = hyperparameters.honest_clients or max(1, round(expected))
-    share = 1.0 if hyperparameters.protocol is Protocol.LDP else 1 / math.sqrt(tau)
-    return _noise_of_clients(round_, groups, randomness, share)
+class Aggregator:
+    """Plays rounds of the chosen protocol.
+
+    ``ideal`` leaves out the shares and proofs of PRECAD: one trusted party checks the norms, adds up, and draws both
+    servers' noises from their own streams. The servers would open the same numbers, to the bit (but with the
+    probability below 2^-55 that a forged proof is taken); it is for experiments on accuracy, where nobody is protected.
+    """
+
+    def __init__(
+        self, hyperparameters: Hyperparameters, randomness: Randomness, expected: float, *, ideal: bool = False
+    ) -> None:
+        """``expected`` is q·n, the mean number of clients in a round."""
+        self._hyperparameters, self._randomness, self._ideal = hyperparameters, randomness, ideal
+        self._tau = hyperparameters.honest_clients or max(1, round(expected))
+        name = hyperparameters.defence
+        self._defence = None if name is None else _defence(name)
+
+    def __call__(self, round_: Round, groups: Iterable[Updates]) -> Aggregate:
+        """One round."""
+        protocol = self._hyperparameters.protocol
+        if protocol is Protocol.PLAIN:
+            return _plain(round_, groups) if self._defence is None else self._defended(round_, groups, self._defence)
+        if protocol is Protocol.PRECAD:
+            return (_ideal if self._ideal else _precad)(round_, groups, self._randomness)
+        if protocol is Protocol.CDP:
+            return _cdp(round_, groups, self._randomness)
+        share = 1.0 if protocol is Protocol.LDP else 1 / math.sqrt(self._tau)
+        return _noise_of_clients(round_, groups, self._randomness, share, clip=self._hyperparameters.clip_after_noise)
+
+    def _defended(self, round_: Round, groups: Iterable[Updates], defence: Defence) -> Aggregate:
+        """A robust mean of whatever comes, times the number of clients."""
+        sent = {client: update for updates in groups for client, update in updates.malicious.items()}
+        if not sent:
+            return Aggregate(np.zeros(round_.params.dim), frozenset(), {})
+        malicious = math.ceil(self._hyperparameters.assumed_malicious * len(sent))
+        mean = defence(np.stack(list(sent.values())), Setting(malicious, round_.params.client_bound))
+        if np.shape(mean) != (round_.params.dim,):
+            expected = f"a vector of {round_.params.dim} entries"
+            raise ValueError(f"{self._hyperparameters.defence} must return {expected}, got shape {np.shape(mean)}")
+        return Aggregate(mean * len(sent), frozenset(sent), {})
+
+
+def _defence(name: str) -> Defence:
+    if ":" not in name:
+        return defences.named(name)
+    own: Defence = load_plugin("defence", name)
+    return own
 
 
 def _plain(round_: Round, groups: Iterable[Updates]) -> Aggregate:
@@ -79,6 +114,20 @@ def _plain(round_: Round, groups: Iterable[Updates]) -> Aggregate:
             total += update
         accepted |= updates.malicious.keys()
     return Aggregate(total, frozenset(accepted), {})
+
+
+def _ideal(round_: Round, groups: Iterable[Updates], randomness: Randomness) -> Aggregate:
+    """What :func:`_precad` opens, without its cryptography."""
+    params = round_.params
+    total = np.zeros(params.dim, np.int64)
+    for role in Role:
+        noise = randomness.server(round_.number, role.value).noise
+        total += integer_gaussian(
+            params.noise_std, params.dim, Stream(noise, Purpose.NOISE, round_.context(role.value))
+        )
+    accepted, rejected = _add_checked(round_, groups, total, check=params.validation is not Validation.NONE)
+    total = field.lift(field.embed(total))
+    return Aggregate(fixed_point.decode(total, params.fractional_bits), accepted, rejected)
 
 
 def _precad(round_: Round, groups: Iterable[Updates], randomness: Randomness) -> Aggregate:
@@ -115,32 +164,54 @@ def _submit_anything(round_: Round, client: str, update: Floats, randomness: Ran
 
 def _cdp(round_: Round, groups: Iterable[Updates], randomness: Randomness) -> Aggregate:
     """The trusted server sees every update, and rejects those over C."""
-    params, rejected, accepted = round_.params, dict[str, Rejected](), set[str]()
     stream = randomness.stream(Purpose.NOISE, round_.context("server"))
-    total = integer_gaussian(_noise_std(round_), params.dim, stream)
+    total = integer_gaussian(_noise_std(round_), round_.params.dim, stream)
+    accepted, rejected = _add_checked(round_, groups, total, check=True)
+    return Aggregate(fixed_point.decode(total, round_.params.fractional_bits), accepted, rejected)
+
+
+def _add_checked(
+    round_: Round, groups: Iterable[Updates], total: Grid, *, check: bool
+) -> tuple[frozenset[str], dict[str, Rejected]]:
+    """Add to ``total`` the updates within C, or all without a ``check``; who was accepted and who was not."""
+    params, accepted, rejected = round_.params, set[str](), dict[str, Rejected]()
     for updates in groups:
-        forged = {client: _on_the_grid(x, params.fractional_bits) for client, x in updates.malicious.items()}
-        within = {client: x for client, x in forged.items() if clipping.squared_norm(x) <= params.squared_bound}
-        rejected |= {client: Rejected(Reason.INVALID) for client in forged if client not in within}
-        for client, x in (*updates.honest.items(), *within.items()):
+        for x in updates.honest.values():
             total += x
-            accepted.add(client)
-    return Aggregate(fixed_point.decode(total, params.fractional_bits), frozenset(accepted), rejected)
+        accepted |= updates.honest.keys()
+        for client, update in updates.malicious.items():
+            x = _on_the_grid(update, params.fractional_bits)
+            if check and clipping.squared_norm(x) > params.squared_bound:
+                rejected[client] = Rejected(Reason.INVALID)
+            else:
+                total += x
+                accepted.add(client)
+    return frozenset(accepted), rejected
 
 
-def _noise_of_clients(round_: Round, groups: Iterable[Updates], randomness: Randomness, share: float) -> Aggregate:
-    """Each honest client adds ``share`` of the noise σ·R' to its update; malicious ones add none."""
+def _noise_of_clients(
+    round_: Round, groups: Iterable[Updates], randomness: Randomness, share: float, *, clip: bool
+) -> Aggregate:
+    """Each honest client adds ``share`` of the noise σ·R' to its update; malicious ones add none.
+
+    With ``clip`` the server, which sees every submission, cuts it to C.
+    """
     params, total, accepted = round_.params, np.zeros(round_.params.dim, np.int64), set[str]()
+    f = params.fractional_bits
 
-    def noise(client: str) -> Grid:
-        stream = randomness.stream(Purpose.NOISE, round_.context(client))
-        return integer_gaussian(share * _noise_std(round_), params.dim, stream)
+    def cut(x: Grid) -> Grid:
+        return clipping.encode_clipped(fixed_point.decode(x, f), params.client_bound, f) if clip else x
 
     for updates in groups:
-        for client, drawn in zip(updates.honest, on_both_cores(noise, updates.honest), strict=True):
-            total += updates.honest[client] + drawn
+
+        def noisy(client: str, updates: Updates = updates) -> Grid:
+            stream = randomness.stream(Purpose.NOISE, round_.context(client))
+            return cut(updates.honest[client] + integer_gaussian(share * _noise_std(round_), params.dim, stream))
+
+        for sent in on_both_cores(noisy, updates.honest):
+            total += sent
         for update in updates.malicious.values():
-            total += _on_the_grid(update, params.fractional_bits)
+            total += cut(_on_the_grid(update, f))
         accepted |= updates.honest.keys() | updates.malicious.keys()
     return Aggregate(fixed_point.decode(total, params.fractional_bits), frozenset(accepted), {})
 

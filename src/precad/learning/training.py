@@ -13,18 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from precad.attacks.strategies import Attack
 from precad.errors import PrecadError, Rejected
-from precad.learning import protocols
+from precad.learning.clients import SimulatedClients
 from precad.learning.evaluation import Score, evaluate, load_parameters, read_parameters
 from precad.learning.gradients import PerRecordGradients
-from precad.learning.hyperparameters import Hyperparameters, Normalise, Protocol
-from precad.learning.protocols import Updates
+from precad.learning.hyperparameters import Hyperparameters, Protocol
+from precad.learning.protocols import Aggregate, Aggregator, Updates
 from precad.learning.randomness import Randomness
 from precad.learning.records import Records, as_records
-from precad.mpc import fixed_point
 from precad.mpc.prg import Context, Digest, Purpose, digest, vector_digest
 from precad.params import Round, Unit
-from precad.privacy import clipping
 from precad.privacy.accounting import Adversary
 from precad.privacy.ledger import Ledger, Terms
 from precad.privacy.sampling import poisson_sample
@@ -33,10 +32,6 @@ from precad.protocol.update import Model, next_model
 Floats = NDArray[np.float64]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → the mean loss of the batch."""
-GROUP = 16
-"""How many clients compute at a time: memory does not grow with their number."""
-Attack = Callable[[Floats, int], Floats]
-"""(the update that an honest client would send, the round) → what the malicious client sends."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,9 @@ class Task:
     clients: Mapping[str, Records]
     test: Records | None
     attacks: Mapping[str, Attack]
-    """What each malicious client makes of its update."""
+    """What each malicious client sends."""
+    backdoor: Records | None = None
+    """Test records with the attackers' feature and label: the fewer the model takes for it, the better."""
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -109,11 +106,16 @@ class Trainer:
         *,
         progress: Progress | None = None,
         device: torch.device | str = "cpu",
+        ideal: bool = False,
     ) -> None:
+        """``ideal`` leaves out the cryptography (see ``Aggregator``): the model is the same to the bit."""
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
-        self._gradients = PerRecordGradients(task.model, task.loss, device=device)
+        gradients = PerRecordGradients(task.model, task.loss, device=device)
         self.names = tuple(task.clients)
-        self.params = hyperparameters.params(self._gradients.dim, len(self.names))
+        self.params = hyperparameters.params(gradients.dim, len(self.names))
+        self._clients = SimulatedClients(task.clients, task.attacks, hyperparameters, gradients, randomness)
+        expected = hyperparameters.client_rate * len(self.names)
+        self._aggregator = Aggregator(hyperparameters, randomness, expected, ideal=ideal)
         self._digest = _task_digest(task, hyperparameters, self.params.digest)
         self._cap = hyperparameters.most_participations(self.params.dim)
         if progress is None:
@@ -142,7 +144,7 @@ class Trainer:
         round_ = Round(self.params, self._digest, number, _model_digest(model.theta))
         aggregate = self._aggregate(round_, names, model.theta, watch)
         watch.lap("protocol")
-        update = aggregate.total / self._normaliser(aggregate.accepted)
+        update = aggregate.total / self._clients.normaliser(aggregate.accepted)
         rate = self.hyperparameters.learning_rate_at(number)
         moved = next_model(model, update, rate, self.hyperparameters.optimiser)
         if not np.isfinite(moved.theta).all():
@@ -163,6 +165,12 @@ class Trainer:
             raise ValueError("there is no test set")
         return evaluate(self.trained_model(), self.task.loss, self.task.test)
 
+    def backdoor_score(self) -> Score:
+        """The present model on the attackers' test records."""
+        if self.task.backdoor is None:
+            raise ValueError("there is no backdoor to test for")
+        return evaluate(self.trained_model(), self.task.loss, self.task.backdoor)
+
     def trained_model(self) -> nn.Module:
         """The task's model, with the present parameters."""
         load_parameters(self.task.model, self.progress.model.theta)
@@ -174,73 +182,27 @@ class Trainer:
         selected = poisson_sample(stream, len(self.names), self.hyperparameters.client_rate)
         return selected[self.progress.participations[selected] < self._cap]
 
-    def _aggregate(
-        self, round_: Round, names: tuple[str, ...], theta: Floats, watch: "_Stopwatch"
-    ) -> protocols.Aggregate:
+    def _aggregate(self, round_: Round, names: tuple[str, ...], theta: Floats, watch: "_Stopwatch") -> Aggregate:
         """Algorithm 2 at the selected clients, a few at a time; Algorithm 1, lines 3 to 5, at the servers."""
 
         def groups() -> Iterator[Updates]:
             counted = self._count(round_.number, names)
-            for start in range(0, len(names), GROUP):
-                group = names[start : start + GROUP]
-                watch.lap("protocol")
-                deltas = self._local_updates(round_, group, theta)
-                watch.lap("gradients")
-                yield deltas
+            updates = self._clients.updates(round_, names, theta)
             watch.lap("protocol")
+            while group := next(updates, None):
+                watch.lap("gradients")
+                yield group
+                watch.lap("protocol")
             counted.result()
             watch.lap("ledger")
 
-        expected = self.hyperparameters.client_rate * len(self.names)
-        return protocols.aggregate(self.hyperparameters, round_, groups(), self.randomness, expected)
+        return self._aggregator(round_, groups())
 
     def _count(self, number: int, names: tuple[str, ...]) -> Future[object]:
         """Count the round in the ledger while the clients compute: the disk must confirm it before the servers open."""
         if self._ledger is None:
             return _writer().submit(lambda: None)
         return _writer().submit(self._ledger.record, number, names)
-
-    def _local_updates(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Updates:
-        """Algorithm 2, lines 2 to 7."""
-        f, bound, attacks = self.params.fractional_bits, self.params.client_bound, self.task.attacks
-        sums = self._local_sums(round_, names, theta)
-        deltas = dict(zip(names, -(fixed_point.decode(sums, f) if sums.dtype == np.int64 else sums), strict=True))
-        malicious = {name: attacks[name](deltas[name], round_.number) for name in names if name in attacks}
-        honest = {name: delta for name, delta in deltas.items() if name not in attacks}
-        if self.hyperparameters.protocol is Protocol.PLAIN:
-            return Updates({}, honest | malicious)
-        clipped = protocols.on_both_cores(lambda delta: clipping.encode_clipped(delta, bound, f), honest.values())
-        return Updates(dict(zip(honest, clipped, strict=True)), malicious)
-
-    def _local_sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
-        """Algorithm 2, lines 2 to 6, for several clients in one pass: the sums of their samples' gradients."""
-        clip = self.hyperparameters.protocol is not Protocol.PLAIN and self.hyperparameters.unit is Unit.RECORD
-        inputs, targets, counts = [], [], []
-        for name in names:
-            stream = self.randomness.stream(Purpose.SAMPLE, round_.context(name))
-            records = self.task.clients[name]
-            indices = poisson_sample(stream, len(records), self.hyperparameters.record_rate)
-            counts.append(len(indices))
-            if len(indices):
-                x, y = records.batch(indices)
-                inputs.append(x)
-                targets.append(y)
-        if not inputs:
-            return np.zeros((len(names), self.params.dim), np.int64 if clip else np.float64)
-        batch = theta, torch.cat(inputs), torch.cat(targets), np.array(counts, np.int64)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.randomness.torch_seed("dropout", round_.number))
-            if not clip:
-                return self._gradients.sums(*batch)
-            bound, f = self.params.record_bound, self.params.fractional_bits
-            return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=f)
-
-    def _normaliser(self, accepted: frozenset[str]) -> float:
-        """N: of all clients and their rate, or of those that took part."""
-        constant = self.hyperparameters.normalise is Normalise.CONSTANT
-        sizes = (len(self.task.clients[name]) for name in (self.names if constant else accepted))
-        records = self.hyperparameters.record_rate * sum(sizes)
-        return max(records * (self.hyperparameters.client_rate if constant else 1.0), self.hyperparameters.record_rate)
 
     def _terms(self) -> Terms:
         sigma = self.hyperparameters.noise_seen(Adversary.SERVER)

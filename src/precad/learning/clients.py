@@ -1,0 +1,151 @@
+"""The simulated clients of a round: Algorithm 2 of the paper at the honest ones, anything at the malicious ones."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from precad.attacks.strategies import Attack, AttackContext
+from precad.learning import protocols
+from precad.learning.gradients import PerRecordGradients
+from precad.learning.hyperparameters import Hyperparameters, Normalise, Protocol
+from precad.learning.protocols import Updates
+from precad.learning.randomness import Randomness
+from precad.learning.records import Records
+from precad.mpc import fixed_point
+from precad.mpc.prg import Purpose
+from precad.params import Round, Unit
+from precad.privacy import clipping
+from precad.privacy.sampling import poisson_sample
+
+Floats = NDArray[np.float64]
+GROUP = 16
+"""How many clients compute at a time: memory does not grow with their number."""
+
+
+class SimulatedClients:
+    """All clients of a run. ``attacks`` says what each malicious one sends."""
+
+    def __init__(
+        self,
+        records: Mapping[str, Records],
+        attacks: Mapping[str, Attack],
+        hyperparameters: Hyperparameters,
+        gradients: PerRecordGradients,
+        randomness: Randomness,
+    ) -> None:
+        self._records, self._attacks, self._hyperparameters = records, attacks, hyperparameters
+        self._gradients, self._randomness = gradients, randomness
+
+    def updates(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Iterator[Updates]:
+        """What the selected clients send, a few at a time: the malicious ones last, as they may know all others."""
+        malicious = tuple(name for name in names if name in self._attacks)
+        moments = _Moments(theta.size)
+        for group in _in_groups(tuple(name for name in names if name not in self._attacks)):
+            updates = self._honest(round_, group, theta)
+            if malicious:
+                moments.add(self._decoded(round_, x) for x in (updates.honest or updates.malicious).values())
+            yield updates
+        for group in _in_groups(malicious):
+            deltas = self._decoded(round_, -self._sums(round_, group, theta))
+            contexts = (
+                AttackContext(
+                    round=round_,
+                    client=name,
+                    update=delta,
+                    theta=theta,
+                    learning_rate=self._hyperparameters.learning_rate_at(round_.number),
+                    normaliser=self.normaliser(names),
+                    selected=len(names),
+                    attackers=len(malicious),
+                    honest_mean=moments.mean,
+                    honest_std=moments.std,
+                    rng=self._randomness.generator(f"attack {round_.number} {name}"),
+                )
+                for name, delta in zip(group, deltas, strict=True)
+            )
+            yield Updates({}, {context.client: self._attacked(context) for context in contexts})
+
+    def normaliser(self, accepted: tuple[str, ...] | frozenset[str]) -> float:
+        """N: of all clients and their rate, or of those that took part."""
+        constant = self._hyperparameters.normalise is Normalise.CONSTANT
+        sizes = (len(self._records[name]) for name in (self._records if constant else accepted))
+        rate = self._hyperparameters.record_rate
+        return max(rate * sum(sizes) * (self._hyperparameters.client_rate if constant else 1.0), rate)
+
+    def _honest(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Updates:
+        """Algorithm 2, lines 2 to 7."""
+        f, bound = round_.params.fractional_bits, round_.params.client_bound
+        deltas = -self._sums(round_, names, theta)
+        if self._hyperparameters.protocol is Protocol.PLAIN:
+            return Updates({}, dict(zip(names, deltas, strict=True)))
+        if self._hyperparameters.clip_after_noise:
+            return Updates(dict(zip(names, deltas, strict=True)), {})
+        floats = self._decoded(round_, deltas)
+        clipped = protocols.on_both_cores(lambda delta: clipping.encode_clipped(delta, bound, f), floats)
+        return Updates(dict(zip(names, clipped, strict=True)), {})
+
+    def _attacked(self, context: AttackContext) -> Floats:
+        sent = self._attacks[context.client](context)
+        if np.shape(sent) != context.theta.shape:
+            raise ValueError(
+                f"the attack of {context.client} must return a vector of {context.theta.size} entries, "
+                f"got shape {np.shape(sent)}"
+            )
+        return sent
+
+    def _sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
+        """Algorithm 2, lines 2 to 6, for several clients in one pass: the sums of their samples' gradients.
+
+        Clipped ones are integers on the grid, plain ones floats.
+        """
+        clip = self._hyperparameters.protocol is not Protocol.PLAIN and self._hyperparameters.unit is Unit.RECORD
+        inputs, targets, counts = [], [], []
+        for name in names:
+            stream = self._randomness.stream(Purpose.SAMPLE, round_.context(name))
+            records = self._records[name]
+            indices = poisson_sample(stream, len(records), self._hyperparameters.record_rate)
+            counts.append(len(indices))
+            if len(indices):
+                x, y = records.batch(indices)
+                inputs.append(x)
+                targets.append(y)
+        if not inputs:
+            return np.zeros((len(names), theta.size), np.int64 if clip else np.float64)
+        batch = theta, torch.cat(inputs), torch.cat(targets), np.array(counts, np.int64)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._randomness.torch_seed("dropout", round_.number))
+            if not clip:
+                return self._gradients.sums(*batch)
+            bound, f = round_.params.record_bound, round_.params.fractional_bits
+            return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=f)
+
+    @staticmethod
+    def _decoded(round_: Round, x: NDArray[Any]) -> Floats:
+        """As floats, what may be on the grid."""
+        return fixed_point.decode(x, round_.params.fractional_bits) if x.dtype == np.int64 else x
+
+
+class _Moments:
+    """Mean and standard deviation of vectors that come one by one (Welford, 1962)."""
+
+    def __init__(self, dim: int) -> None:
+        self.mean, self._squares, self._count = np.zeros(dim), np.zeros(dim), 0
+
+    @property
+    def std(self) -> Floats:
+        return np.sqrt(self._squares / max(1, self._count))
+
+    def add(self, vectors: Iterator[Floats]) -> None:
+        for x in vectors:
+            self._count += 1
+            away = x - self.mean
+            self.mean = self.mean + away / self._count
+            self._squares += away * (x - self.mean)
+
+
+def _in_groups(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for start in range(0, len(names), GROUP):
+        yield names[start : start + GROUP]

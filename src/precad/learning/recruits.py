@@ -1,0 +1,79 @@
+"""The malicious clients of a configuration: who they are, what they hold, what they send."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.attacks import data_poisoning, strategies
+from precad.attacks.strategies import Attack
+from precad.learning import backdoor
+from precad.learning.config import MaliciousConfig
+from precad.learning.datasets import ImageData
+from precad.learning.gradients import PerRecordGradients
+from precad.learning.plugins import load_plugin
+from precad.learning.randomness import Randomness
+from precad.learning.records import ArrayRecords, Records
+
+BACKDOOR, LABEL_FLIP = "backdoor", "label_flip"
+
+
+@dataclass(frozen=True)
+class Recruits:
+    """What the malicious clients change of a task."""
+
+    records: dict[str, ArrayRecords]
+    """Of the malicious clients; of one whose name is not in ``attacks``, it follows the protocol with them."""
+    attacks: dict[str, Attack]
+    backdoor: Records | None
+
+
+def kept_from_honest(config: MaliciousConfig, images: ImageData) -> NDArray[np.int64]:
+    """Training images that honest clients must not hold: those of the semantic backdoor."""
+    if not has_semantic_backdoor(config, images):
+        return np.empty(0, np.int64)
+    return np.array([*data_poisoning.WALL_TRAIN, *data_poisoning.WALL_MORE])
+
+
+def has_semantic_backdoor(config: MaliciousConfig, images: ImageData) -> bool:
+    """CIFAR-10's backdoor; all other data sets have the pixel pattern."""
+    return config.attack == BACKDOOR and images.name == "cifar10"
+
+
+def recruit(
+    config: MaliciousConfig,
+    images: ImageData,
+    clients: dict[str, ArrayRecords],
+    gradients: PerRecordGradients,
+    randomness: Randomness,
+) -> Recruits:
+    """The last K clients turn malicious; ``gradients`` are of the model that they attack."""
+    malicious = dict(list(clients.items())[len(clients) - config.clients :])
+    if config.attack == LABEL_FLIP:
+        flipped = data_poisoning.label_flip(images.y_train, images.classes)
+        return Recruits({name: replace(held, targets=flipped) for name, held in malicious.items()}, {}, None)
+    poisoned = None
+    attack: Attack
+    if config.attack != BACKDOOR:
+        attack = _untargeted(config)
+    else:
+        rows = np.concatenate([np.empty(0, np.int64), *(held.rows for held in malicious.values())])
+        if has_semantic_backdoor(config, images):
+            poisoned = backdoor.semantic(images, randomness.generator("backdoor"))
+        else:
+            poisoned = backdoor.pixel_pattern(images, rows)
+        benign = ArrayRecords(images.x_train, images.y_train, rows, images.normalise)
+        attack = backdoor.BackdoorAttack(gradients, benign, poisoned.train)
+    if config.within_bound:
+        attack = strategies.within_bound(attack)
+    return Recruits(malicious, dict.fromkeys(malicious, attack), None if poisoned is None else poisoned.test)
+
+
+def _untargeted(config: MaliciousConfig) -> Attack:
+    if ":" in config.attack:
+        attack: Attack = load_plugin("attack", config.attack)
+        return attack
+    known = (*strategies.NAMES, LABEL_FLIP, BACKDOOR)
+    if config.attack not in known:
+        raise ValueError(f"the attack is {config.attack!r}, expected one of {', '.join(known)}, or module:function")
+    return strategies.named(config.attack, config.boost)
