@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from precad import cli_train
+from precad import cli_reproduce, cli_train
 from precad.terminal import plain_errors, working
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ ledger = typer.Typer(help="Read the ledger of who took part, and what it cost.",
 app.add_typer(ledger, name="ledger")
 app.command()(cli_train.train)
 app.command()(cli_train.resume)
+app.command()(cli_reproduce.reproduce)
 
 ModeOption = Annotated[Literal["proof", "triples", "none"], typer.Option(help="How updates are validated.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]

@@ -46,7 +46,13 @@ def train(
     final_learning_rate: Annotated[float | None, typer.Option(help="η, in the last round.")] = None,
     optimiser: Annotated[Literal["sgd", "momentum", "adam"] | None, typer.Option(help="The servers'.")] = None,
     budget: Annotated[float | None, typer.Option(help="The most ε against a server that a client spends.")] = None,
-    malicious: Annotated[int | None, typer.Option(help="K, how many clients boost their update.")] = None,
+    defence: Annotated[
+        str | None, typer.Option(help="Of protocol plain: median, krum, …, or your module:function.")
+    ] = None,
+    malicious: Annotated[int | None, typer.Option(help="K, how many clients are malicious.")] = None,
+    attack: Annotated[
+        str | None, typer.Option(help="What they do: boost, sign_flip, backdoor, …, or your module:function.")
+    ] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Look at the test set every so many rounds.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Make the run repeatable, for research: its noise is then NOT private.")
@@ -59,7 +65,7 @@ def train(
 ) -> None:
     """Train a model with the whole protocol: simulated clients, two servers, validation, noise."""
     with plain_errors():
-        _need_torch()
+        need_torch()
         from precad.learning.config import to_toml
         from precad.learning.randomness import Randomness
         from precad.learning.run_folder import RunFolder, free_name
@@ -77,11 +83,12 @@ def train(
             "final_learning_rate": final_learning_rate,
             "optimiser": optimiser,
             "budget": budget,
+            "defence": defence,
         }
         options = {
             "task": {"dataset": dataset, "clients": clients},
             "training": training,
-            "malicious": {"clients": malicious},
+            "malicious": {"clients": malicious, "attack": attack},
             "seed": seed,
             "evaluate_every": evaluate_every,
         }
@@ -100,7 +107,7 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk."""
     with plain_errors():
-        _need_torch()
+        need_torch()
         from precad.learning.config import from_table, read_toml
         from precad.learning.run_folder import RunFolder
 
@@ -115,7 +122,8 @@ def resume(
         _play(folder, trainer, settings, as_json)
 
 
-def _need_torch() -> None:
+def need_torch() -> None:
+    """Refuse, in one sentence, to train without the training parts."""
     from importlib.util import find_spec
 
     missing = [name for name in ("torch", "matplotlib", "PIL", "sklearn") if find_spec(name) is None]

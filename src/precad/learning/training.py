@@ -34,6 +34,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → the mean loss of the batch."""
 
 
+class DivergedError(PrecadError):
+    """The model is no longer finite: the learning rate is too high, or an attack has won."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What is learnt, and by whom."""
@@ -148,7 +152,7 @@ class Trainer:
         rate = self.hyperparameters.learning_rate_at(number)
         moved = next_model(model, update, rate, self.hyperparameters.optimiser)
         if not np.isfinite(moved.theta).all():
-            raise PrecadError(f"the model diverged in round {number + 1}: use a learning rate below {rate:g}")
+            raise DivergedError(f"the model diverged in round {number + 1}: use a learning rate below {rate:g}")
         participations = self.progress.participations.copy()
         participations[selected] += 1
         self.progress = Progress(moved, number + 1, participations)
