@@ -56,4 +56,4 @@ def reproduce(
             console.print(f"stopped; the rows so far are in {folder}, and the same command goes on", highlight=False)
             raise typer.Exit(130) from None
         for path in written:
-            console.print(str(path), highlight=False)
+            console.print(str(path), highlight=False, soft_wrap=True)

@@ -127,7 +127,7 @@ def _make(todo: list[Experiment], rows: RowFile, order: Order, console: Console)
             done += 1
             progress.update(bar, completed=done)
             if not console.is_terminal:
-                console.print(f"{done}/{len(todo)}  {_line(experiment, row)}", highlight=False)
+                console.print(f"{done}/{len(todo)}  {_line(experiment, row)}", highlight=False, soft_wrap=True)
 
         runner.run_all(todo, rows, order.data, order.jobs, on_row)
 

@@ -1,0 +1,135 @@
+"""One run after the other, in a process of its own: an experiment a line comes in, a row a line goes out.
+
+Pipes are all that it needs: no shared memory, no semaphores, which some containers do not have.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from precad import __version__
+from precad.errors import PrecadError
+from precad.experiments.plan import Experiment
+from precad.experiments.rows import Row
+from precad.learning import catalogue
+from precad.learning.config import from_table, to_toml
+from precad.learning.randomness import Randomness
+from precad.learning.training import DivergedError, Outcome, Trainer
+
+WARM_UP = 2
+"""Rounds whose time is not counted: kernels are compiled in the first."""
+CLASSES = 10
+
+
+class Worker:
+    """A process that waits for experiments."""
+
+    def __init__(self, data: Path | None) -> None:
+        self._data = data
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "precad.experiments.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends it
+        )
+
+    def make(self, experiment: Experiment) -> Row:
+        """One run. Its error is raised here."""
+        job = {
+            "config": tomllib.loads(to_toml(experiment.config)),
+            "timed": experiment.timed,
+            "data": None if self._data is None else str(self._data),
+        }
+        stdin, stdout = self._process.stdin, self._process.stdout
+        with contextlib.suppress(BrokenPipeError):  # then it has no answer either
+            stdin.write(json.dumps(job) + "\n")  # type: ignore[union-attr]
+            stdin.flush()  # type: ignore[union-attr]
+        answer = stdout.readline()  # type: ignore[union-attr]
+        if not answer:
+            raise PrecadError("the process of a run was ended: is there too little memory? Use fewer jobs")
+        told = json.loads(answer)
+        if "error" in told:
+            raise PrecadError(told["error"])
+        return Row(**told)
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Close the pipes, when nobody reads from them any more."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
+
+
+def play(experiment: Experiment, data: Path | None) -> Row:
+    """One run, from its configuration to its row."""
+    start, config = time.perf_counter(), experiment.config
+    if config.seed is None:
+        raise ValueError("an experiment needs a seed: its run must be repeatable")
+    randomness = Randomness.repeatable(config.seed)
+    task = catalogue.build(config, data, randomness)
+    trainer = Trainer(task, config.training, randomness, ideal=not experiment.timed)
+    rounds, accuracy, backdoor = list[int](), list[float](), list[float]()
+    outcomes, diverged = list[Outcome](), None
+    try:
+        for outcome in trainer.rounds():
+            outcomes.append(outcome)
+            last = outcome.round == config.training.rounds
+            if last or (outcome.round % config.evaluate_every == 0 and not experiment.timed):
+                rounds.append(outcome.round)
+                accuracy.append(trainer.score().accuracy or 0.0)
+                if task.backdoor is not None:
+                    backdoor.append(trainer.backdoor_score().accuracy or 0.0)
+    except DivergedError:
+        diverged = trainer.progress.round + 1
+        rounds.append(config.training.rounds)
+        accuracy.append(1 / CLASSES)
+        backdoor += [1 / CLASSES] if task.backdoor is not None else []
+    stages = _mean_seconds(outcomes)
+    return Row(
+        key=experiment.key,
+        config=tomllib.loads(to_toml(config)),
+        rounds=rounds,
+        accuracy=accuracy,
+        backdoor=backdoor,
+        participations=int(trainer.progress.participations.max()),
+        rejected=sum(len(outcome.rejected) for outcome in outcomes),
+        round_seconds=sum(stages.values()),
+        stage_seconds=stages,
+        seconds=time.perf_counter() - start,
+        diverged=diverged,
+        version=__version__,
+    )
+
+
+def _mean_seconds(outcomes: list[Outcome]) -> dict[str, float]:
+    counted = outcomes[WARM_UP:] or outcomes
+    stages = {stage for outcome in counted for stage in outcome.seconds}
+    return {stage: sum(o.seconds.get(stage, 0.0) for o in counted) / len(counted) for stage in sorted(stages)}
+
+
+def _serve() -> None:
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            experiment = Experiment(from_table(job["config"]), job["timed"])
+            answer = asdict(play(experiment, None if job["data"] is None else Path(job["data"])))
+        except (ValueError, PrecadError, OSError) as error:
+            answer = {"error": str(error)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()
