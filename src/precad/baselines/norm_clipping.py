@@ -12,7 +12,6 @@ def norm_clipping(updates: Floats, bound: float) -> Floats:
     """The mean of the updates, each cut to the bound."""
     check_updates(updates)
     check_positive("bound", bound)
-    norms = np.linalg.norm(updates, axis=1)
-    scale = np.minimum(1.0, bound / np.maximum(norms, np.finfo(np.float64).tiny))
-    clipped: Floats = scale @ updates / len(updates)
-    return clipped
+    scale = bound / np.maximum(np.linalg.norm(updates, axis=1), bound)
+    mean: Floats = scale @ updates / len(updates)
+    return mean

@@ -147,5 +147,5 @@ def _title(board: Board) -> str:
     word = "QUICK RUN: " if board.quick else ""
     return (
         f"{word}accuracy (%) under attack; {board.dataset}, {board.attackers} malicious clients, "
-        f"{board.rounds} rounds, {len(board.seeds)} seeds"
+        f"{board.rounds} rounds, {len(board.seeds)} seed{'s' * (len(board.seeds) > 1)}"
     )

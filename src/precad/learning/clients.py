@@ -15,7 +15,7 @@ from precad.learning.protocols import Updates
 from precad.learning.randomness import Randomness
 from precad.learning.records import Records
 from precad.mpc import fixed_point
-from precad.mpc.prg import Purpose
+from precad.mpc.prg import Context, Purpose, digest
 from precad.params import Round, Unit
 from precad.privacy import clipping
 from precad.privacy.sampling import poisson_sample
@@ -23,6 +23,9 @@ from precad.privacy.sampling import poisson_sample
 Floats = NDArray[np.float64]
 GROUP = 16
 """How many clients compute at a time: memory does not grow with their number."""
+SAMPLING = digest(b"precad sampling")
+"""What samples are bound to: not to the protocol, so that with one seed all protocols select the same clients and
+records. A private run's samples are its own, as its randomness is."""
 
 
 class SimulatedClients:
@@ -104,7 +107,7 @@ class SimulatedClients:
         clip = self._hyperparameters.protocol is not Protocol.PLAIN and self._hyperparameters.unit is Unit.RECORD
         inputs, targets, counts = [], [], []
         for name in names:
-            stream = self._randomness.stream(Purpose.SAMPLE, round_.context(name))
+            stream = self._randomness.stream(Purpose.SAMPLE, Context(SAMPLING, round_.number, name))
             records = self._records[name]
             indices = poisson_sample(stream, len(records), self._hyperparameters.record_rate)
             counts.append(len(indices))

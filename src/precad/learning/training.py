@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from precad.attacks.strategies import Attack
 from precad.errors import PrecadError, Rejected
-from precad.learning.clients import SimulatedClients
+from precad.learning.clients import SAMPLING, SimulatedClients
 from precad.learning.evaluation import Score, evaluate, load_parameters, read_parameters
 from precad.learning.gradients import PerRecordGradients
 from precad.learning.hyperparameters import Hyperparameters, Protocol
@@ -182,7 +182,7 @@ class Trainer:
 
     def _select(self, number: int) -> NDArray[np.int64]:
         """Line 2: each client with probability q; who has spent its budget sits out."""
-        stream = self.randomness.stream(Purpose.SELECTION, Context(self._digest, number, "servers"))
+        stream = self.randomness.stream(Purpose.SELECTION, Context(SAMPLING, number, "servers"))
         selected = poisson_sample(stream, len(self.names), self.hyperparameters.client_rate)
         return selected[self.progress.participations[selected] < self._cap]
 
