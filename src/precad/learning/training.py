@@ -34,6 +34,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → the mean loss of the batch."""
 
 
+LARGEST = float(np.finfo(np.float32).max)
+"""Of a parameter: the clients compute in this precision."""
+
+
 class DivergedError(PrecadError):
     """The model is no longer finite: the learning rate is too high, or an attack has won."""
 
@@ -151,7 +155,7 @@ class Trainer:
         update = aggregate.total / self._clients.normaliser(aggregate.accepted)
         rate = self.hyperparameters.learning_rate_at(number)
         moved = next_model(model, update, rate, self.hyperparameters.optimiser)
-        if not np.isfinite(moved.theta).all():
+        if not (np.abs(moved.theta) <= LARGEST).all():
             raise DivergedError(f"the model diverged in round {number + 1}: use a learning rate below {rate:g}")
         participations = self.progress.participations.copy()
         participations[selected] += 1

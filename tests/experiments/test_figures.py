@@ -1,0 +1,60 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from precad.experiments import figures, plan
+from precad.experiments.plan import FULL, QUICK, Experiment
+from precad.experiments.reproduce import FIGURES
+from precad.experiments.rows import Row, RowFile
+from tests.experiments.fake_rows import fill, row
+
+PNG = b"\x89PNG"
+
+
+def make(experiment: Experiment) -> Row:
+    backdoor = 0.3 if experiment.config.malicious.attack == "backdoor" else None
+    return row(experiment, 0.9, backdoor)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures as they are saved."""
+    kept: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(self: Figure, *args: Any, **kwargs: Any) -> None:
+        kept.append(self)
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return kept
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_have_the_paper_s_panels_and_say_that_they_are_quick(
+    name: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    rows = RowFile(tmp_path)
+    fill(rows, FIGURES[name].runs(QUICK), make)
+    FIGURES[name].draw(QUICK, rows, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(PNG)
+    (figure,) = drawn
+    assert len(figure.axes) == (2 if name == "fig2" else 4)
+    assert "QUICK RUN" in figure.get_suptitle()
+    assert all(axes.lines for axes in figure.axes)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_what_was_not_run_is_left_out(name: str, tmp_path: Path, drawn: list[Figure]) -> None:
+    FIGURES[name].draw(QUICK, RowFile(tmp_path), tmp_path / "figure.png")
+    assert not drawn[0].axes[1].lines
+
+
+def test_figure_2_shows_both_accountants(tmp_path: Path, drawn: list[Figure]) -> None:
+    scale = plan.with_rounds(FULL, 5000)
+    figures.draw_figure_2(scale, RowFile(tmp_path), tmp_path / "figure.png")
+    ends = [float(line.get_ydata()[-1]) for line in drawn[0].axes[0].lines[:3]]  # type: ignore[index, arg-type]
+    assert ends == pytest.approx([6.86, 1.07, 7.52], abs=0.02)
+    assert "QUICK" not in drawn[0].get_suptitle()
