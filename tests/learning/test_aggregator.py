@@ -14,7 +14,7 @@ from precad.learning.protocols import Aggregator, Updates
 from precad.learning.randomness import Randomness
 from precad.mpc.prg import digest
 from precad.params import Round
-from tests.learning.small import config, trainer
+from tests.learning.tiny import config, trainer
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from precad.learning.records import ArrayRecords
 from precad.learning.training import Trainer
 from precad.mpc.prg import digest
 from precad.params import Round
-from tests.learning.small import config, trainer
+from tests.learning.tiny import config, trainer
 
 
 def test_the_backdoor_wins_where_nobody_clips_and_not_before() -> None:

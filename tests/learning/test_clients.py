@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from precad.attacks.strategies import AttackContext
 from precad.learning.training import Trainer
-from tests.learning.small import config, trainer
+from tests.learning.tiny import config, trainer
 
 Floats = NDArray[np.float64]
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from precad.learning.plugins import load_plugin
-from tests.learning.small import config, trainer
+from tests.learning.tiny import config, trainer
 
 
 def test_a_function_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
