@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from precad.learning import session
 from precad.learning.randomness import Randomness
@@ -33,7 +34,7 @@ def play(path: Path, seed: int | None = 3, rounds: int = 6) -> Trainer:
     try:
         trainer = Trainer(task(), hyperparameters(rounds=rounds), randomness, progress=run.load())
         trainer.keep_ledger(run.open_ledger)
-        figures = session.play(trainer, run, 2, NOTHING)
+        figures = session.play(trainer, run, max(2, rounds // 4), NOTHING)
         session.finish(trainer, run, figures)
     finally:
         run.close()
@@ -102,11 +103,13 @@ def test_a_private_run_that_goes_on_plays_its_last_rounds_again_to_the_bit(
     """Else the same round would be opened with two noises, and the difference would tell the sum."""
     monkeypatch.setattr(session, "SAVE_SECONDS", 1e9)
     run = RunFolder.create(tmp_path / "run", "", Randomness.private(), MACHINE)
-    ends = []
+    ends: list[NDArray[np.float64]] = []
     for _ in range(2):
         trainer = Trainer(task(), hyperparameters(rounds=4), run.randomness(None), progress=run.load())
-        ends.append([trainer.play() and trainer.progress.model.theta.copy() for _ in range(3)])
-    assert np.array_equal(*ends)
+        for _ in range(3):
+            trainer.play()
+        ends.append(trainer.progress.model.theta)
+    assert np.array_equal(ends[0], ends[1])
     run.close()
 
 
@@ -186,7 +189,7 @@ from tests.learning.test_run_folder import play
 
 session.SAVE_SECONDS = 0.0
 threading.Thread(target=lambda: (time.sleep(float(sys.argv[2])), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
-play(Path(sys.argv[1]), 3, 400)
+play(Path(sys.argv[1]), 3, 150)
 """
 
 
@@ -196,7 +199,7 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     path, kills = tmp_path / "run", 0
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     root = Path(__file__).parent.parent.parent
-    for wait in (3.0, 3.3, 3.7, 600.0):
+    for wait in (3.0, 3.5, 4.0, 600.0):
         command = [sys.executable, "-c", KILLED, str(path), str(wait)]
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, check=False)
         kills += done.returncode == -9
@@ -205,7 +208,7 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     assert (path / "summary.json").exists(), done.stderr
     book = Ledger.load(path / "ledger.sqlite")
     book.verify()
-    assert [entry.round for entry in book.entries()] == list(range(400))
-    assert [line["round"] for line in without_times(path)] == list(range(1, 401))
-    play(tmp_path / "whole", 3, 400)
+    assert [entry.round for entry in book.entries()] == list(range(150))
+    assert [line["round"] for line in without_times(path)] == list(range(1, 151))
+    play(tmp_path / "whole", 3, 150)
     assert without_times(path) == without_times(tmp_path / "whole")

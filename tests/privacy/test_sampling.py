@@ -7,7 +7,7 @@ from scipy import stats
 from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample
-from stat_tests import ALPHA
+from tests.stat_tests import ALPHA
 
 
 def stream(purpose: Purpose = Purpose.SAMPLE, round_: int = 0) -> Stream:
