@@ -7,8 +7,11 @@ which gives the same gradients but for rounding.
 
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,13 +20,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from precad.learning import layers
-from precad.learning.layers import Layer, Parameters
+from precad.learning.layers import Layer, MaxPool2d, Pass, ReLU
+from precad.learning.windows import Memory
 from precad.privacy.record_sums import add_clipped, check_record_bound
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → the mean over the batch of a loss of each record, as ``F.cross_entropy``."""
 
-MAX_RECORDS = 512
+MIN_RECORDS, MAX_RECORDS = 16, 256
 MAX_ENTRIES = 1 << 23
 """Of a chunk: records, and entries of their gradients (32 MiB)."""
 
@@ -40,7 +44,14 @@ class PerRecordGradients:
 
     dim: int
 
-    def __init__(self, model: nn.Module, loss: LossFunction, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: LossFunction,
+        *,
+        device: torch.device | str = "cpu",
+        threads: int | None = None,
+    ) -> None:
         check_model(model)
         self._device = torch.device(device)
         self._model = copy.deepcopy(model).to(self._device)
@@ -51,8 +62,8 @@ class PerRecordGradients:
         self._slices = {name: slice(end - p.numel(), end) for (name, p), end in zip(trained.items(), ends, strict=True)}
         self.dim = ends[-1]
         self._steps = _chain(self._model)
-        self._chunk = max(1, min(MAX_RECORDS, MAX_ENTRIES // self.dim))
-        self._buffer = torch.empty(0, self.dim, device=self._device)
+        by_hand_on_cpu = self._steps is not None and self._device.type == "cpu"
+        self._lanes = [_Lane(self) for _ in range((threads or torch.get_num_threads()) if by_hand_on_cpu else 1)]
 
     def clipped_sums(
         self,
@@ -69,57 +80,102 @@ class PerRecordGradients:
         Client i owns the next ``counts[i]`` rows, maybe none. One row per client; see ``add_clipped`` for the bound.
         """
         check_record_bound(record_bound, fractional_bits)
-        owners = _owners(counts, inputs)
         sums = np.zeros((len(counts), self.dim), np.int64)
-        for rows, gradients in self._chunks(theta, inputs, targets):
-            add_clipped(gradients.cpu().numpy(), owners[rows], record_bound, fractional_bits, sums)
+
+        def add(gradients: Tensor, client: int) -> None:
+            add_clipped(gradients.cpu().numpy(), record_bound, fractional_bits, sums[client])
+
+        self._each_client(theta, inputs, targets, counts, add)
         return sums
 
     def sums(
         self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor, counts: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Each client's plain sum of its records' gradients, for training without privacy."""
-        _owners(counts, inputs)
         sums = np.zeros((len(counts), self.dim))
-        parameters = {name: p.requires_grad_() for name, p in self._parameters(theta).items()}
-        ends = np.cumsum(counts)
-        for out, count, end in zip(sums, counts, ends, strict=True):
-            if count:
-                rows = slice(end - count, end)
-                outputs = functional_call(self._model, parameters, (inputs[rows].to(self._device),))
-                loss = self._loss(outputs, targets[rows].to(self._device)) * int(count)
-                parts = torch.autograd.grad(loss, list(parameters.values()))
-                out[:] = torch.cat([part.flatten() for part in parts]).cpu().numpy()
+
+        def add(gradients: Tensor, client: int) -> None:
+            sums[client] += gradients.sum(0).cpu().numpy()
+
+        self._each_client(theta, inputs, targets, counts, add)
         return sums
 
     def per_record(self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor) -> NDArray[np.float32]:
         """The gradient of every record, one per row."""
         out = np.empty((len(inputs), self.dim), np.float32)
-        for rows, gradients in self._chunks(theta, inputs, targets):
+
+        def copy_out(rows: slice, gradients: Tensor) -> None:
             out[rows] = gradients.cpu().numpy()
+
+        self._each_chunk(theta, inputs, targets, copy_out)
         return out
 
-    def _chunks(self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Rows, and their gradients in a buffer that the next step overwrites."""
+    def _each_client(
+        self,
+        theta: NDArray[np.float64],
+        inputs: Tensor,
+        targets: Tensor,
+        counts: NDArray[np.int64],
+        add: Callable[[Tensor, int], None],
+    ) -> None:
+        """Call ``add`` on the gradients of each client, or on parts of them, never at once for the same client."""
+        ends = _ends(counts, len(inputs))
+        locks = [threading.Lock() for _ in ends]
+
+        def add_parts(rows: slice, gradients: Tensor) -> None:
+            first = int(np.searchsorted(ends, rows.start, side="right"))
+            start = rows.start
+            for client in range(first, len(ends)):
+                stop = min(int(ends[client]), rows.stop)
+                if start < stop:
+                    with locks[client]:
+                        add(gradients[start - rows.start : stop - rows.start], client)
+                start = max(start, stop)
+
+        self._each_chunk(theta, inputs, targets, add_parts)
+
+    def _each_chunk(
+        self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor, use: Callable[[slice, Tensor], None]
+    ) -> None:
+        """Call ``use`` on the rows of each chunk and their gradients, which the lane's next chunk overwrites."""
         if len(inputs) != len(targets):
             raise ValueError(f"expected one target per record, got {len(inputs)} records and {len(targets)} targets")
         parameters = self._parameters(theta)
-        gradients_of = self._by_torch if self._steps is None else self._by_hand
-        for start in range(0, len(inputs), self._chunk):
-            rows = slice(start, min(start + self._chunk, len(inputs)))
-            size = rows.stop - rows.start
-            if len(self._buffer) < size:
-                self._buffer = torch.empty(size, self.dim, device=self._device)
-            out = self._buffer[:size]
+        chunks = _chunks(len(inputs), self.dim, len(self._lanes))
+
+        def work(lane: int) -> None:
             with torch.no_grad():
-                gradients_of(parameters, inputs[rows].to(self._device), targets[rows].to(self._device), out)
-            yield rows, out
+                for rows in chunks[lane :: len(self._lanes)]:
+                    x, y = inputs[rows].to(self._device), targets[rows].to(self._device)
+                    use(rows, self._lanes[lane].gradients(parameters, x, y))
+
+        if len(chunks) <= 1 or len(self._lanes) == 1:
+            work(0)
+        else:
+            list(_pool(len(self._lanes)).map(work, range(len(self._lanes))))
 
     def _parameters(self, theta: NDArray[np.float64]) -> dict[str, Tensor]:
         if theta.shape != (self.dim,):
             raise ValueError(f"theta must be a vector of {self.dim} parameters, got shape {theta.shape}")
         flat = torch.from_numpy(theta.astype(np.float32)).to(self._device)
         return {name: flat[self._slices[name]].view(shape) for name, shape in self._shapes.items()}
+
+
+class _Lane:
+    """What one thread needs to differentiate chunk after chunk: its memory."""
+
+    def __init__(self, owner: PerRecordGradients) -> None:
+        self._model, self._loss, self._steps = owner._model, owner._loss, owner._steps
+        self._shapes, self._slices = owner._shapes, owner._slices
+        self._memories = [Memory() for _ in self._steps or ()]
+        self._buffer = Memory()
+        self._dim = owner.dim
+
+    def gradients(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        """One row per record, valid until the next call."""
+        out = self._buffer.take("gradients", (len(inputs), self._dim), next(iter(parameters.values())))
+        (self._by_torch if self._steps is None else self._by_hand)(parameters, inputs, targets, out)
+        return out
 
     def _by_torch(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, out: Tensor) -> None:
         def loss(values: dict[str, Tensor], x: Tensor, target: Tensor) -> Tensor:
@@ -130,25 +186,20 @@ class PerRecordGradients:
             out[:, place] = found[name].flatten(1)
 
     def _by_hand(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, out: Tensor) -> None:
-        assert self._steps is not None
-        shaped = {name: out[:, place].view(-1, *self._shapes[name]) for name, place in self._slices.items()}
-        x, kept = inputs, []
-        for prefix, layer in self._steps:
-            own = self._own(prefix, layer, parameters)
-            x, saved = layer.forward(x, own)
-            kept.append((saved, own))
+        steps = self._steps or []
+        first = next(i for i, (prefix, _) in enumerate(steps) if any(n.startswith(prefix) for n in self._shapes))
+        passes, x = [], inputs
+        for i, (prefix, layer) in enumerate(steps):
+            own = [parameters.get(prefix + name, getattr(layer.module, name, None)) for name in ("weight", "bias")]
+            gradients = [self._gradient(prefix + name, out) for name in ("weight", "bias")]
+            passes.append(Pass(*own, *gradients, i > first, self._memories[i]))
+            x = layer.forward(x, passes[-1])
         dx = _output_gradient(self._loss, x, targets)
-        first = next(i for i, (prefix, _) in enumerate(self._steps) if any(n.startswith(prefix) for n in self._shapes))
-        for i in range(len(kept) - 1, first - 1, -1):
-            (prefix, layer), (saved, own) = self._steps[i], kept[i]
-            gradients = Parameters(shaped.get(f"{prefix}weight"), shaped.get(f"{prefix}bias"))
-            dx = layer.backward(dx, saved, own, gradients, i > first)
+        for (_, layer), done in reversed(list(zip(steps, passes, strict=True))[first:]):
+            dx = layer.backward(dx, done)
 
-    @staticmethod
-    def _own(prefix: str, layer: Layer, parameters: dict[str, Tensor]) -> Parameters:
-        """The layer's parameters at θ; those that are frozen, from the model."""
-        found = [parameters.get(prefix + name, getattr(layer.module, name, None)) for name in ("weight", "bias")]
-        return Parameters(*found)
+    def _gradient(self, name: str, out: Tensor) -> Tensor | None:
+        return out[:, self._slices[name]].view(-1, *self._shapes[name]) if name in self._slices else None
 
 
 def check_model(model: nn.Module) -> None:
@@ -180,6 +231,9 @@ def _chain(model: nn.Module) -> list[tuple[str, Layer]] | None:
         if layer is None:
             return None
         steps.append((prefix, layer))
+    for i, ((_, layer), (_, following)) in enumerate(itertools.pairwise(list(steps))):
+        if isinstance(layer, ReLU) and isinstance(following, MaxPool2d):
+            steps[i : i + 2] = reversed(steps[i : i + 2])  # the same gradient, on fewer numbers
     return steps
 
 
@@ -196,7 +250,8 @@ def _output_gradient(loss: LossFunction, outputs: Tensor, targets: Tensor) -> Te
         gradient = outputs.softmax(1)
         gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
         return gradient
-    return vmap(grad(lambda y, target: loss(y[None], target[None])), randomness="different")(outputs, targets)
+    of_one = grad(lambda y, target: loss(y[None], target[None]))
+    return cast(Tensor, vmap(of_one, randomness="different")(outputs, targets))
 
 
 def _is_cross_entropy(loss: Any) -> bool:
@@ -205,8 +260,35 @@ def _is_cross_entropy(loss: Any) -> bool:
     return loss is nn.functional.cross_entropy
 
 
-def _owners(counts: NDArray[np.int64], inputs: Tensor) -> NDArray[np.int64]:
+def _ends(counts: NDArray[np.int64], records: int) -> NDArray[np.int64]:
     counts = np.asarray(counts)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(inputs):
-        raise ValueError(f"counts must be integers from 0 that add up to the {len(inputs)} records, got {counts}")
-    return np.repeat(np.arange(len(counts)), counts)
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != records:
+        raise ValueError(f"counts must be integers from 0 that add up to the {records} records, got {counts}")
+    return np.cumsum(counts, dtype=np.int64)
+
+
+def _chunks(records: int, dim: int, lanes: int) -> list[slice]:
+    """Slices of nearly equal length: no longer than memory allows, at least one per lane if they are not too short."""
+    longest = max(1, min(MAX_RECORDS, MAX_ENTRIES // dim))
+    rounds = -(-records // (longest * lanes))
+    number = rounds * lanes if records >= lanes * MIN_RECORDS else -(-records // longest)
+    edges = [records * i // number for i in range(number + 1)] if number else [0]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads in which torch itself uses one thread each."""
+    before = torch.get_num_threads()
+    barrier = threading.Barrier(threads + 1)
+
+    def start() -> None:
+        torch.set_num_threads(1)
+        barrier.wait()
+
+    pool = ThreadPoolExecutor(threads, "precad-gradients")
+    for _ in range(threads):
+        pool.submit(start)
+    barrier.wait()
+    torch.set_num_threads(before)  # torch keeps one number per thread, and a common one for threads to come
+    return pool
