@@ -77,7 +77,7 @@ def test_what_is_wrong_is_named(message: str) -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(ValueError, match=r"\[training\]: missing 6 required keyword-only arguments: 'client_rate'"):
+    with pytest.raises(ValueError, match=r"\[training\] lacks client_rate, record_rate, record_bound"):
         from_table({"task": {}, "training": {"rounds": 3}})
 
 

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -143,11 +143,11 @@ def _build(kind: type[_Built], table: Table, where: str) -> _Built:
     for key in table:
         if key not in names:
             raise ValueError(f"{where} has no key {key!r}; it may have {', '.join(names)}")
-    values = {key: _convert(hints[key], value, key) for key, value in table.items()}
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{where}: {str(error).partition('() ')[2]}") from None
+    required = [item.name for item in fields(kind) if item.default is MISSING]  # type: ignore[arg-type]
+    missing = [name for name in required if name not in table]
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}")
+    return kind(**{key: _convert(hints[key], value, key) for key, value in table.items()})
 
 
 def _convert(kind: Any, value: Any, key: str) -> Any:

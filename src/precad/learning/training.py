@@ -111,7 +111,7 @@ class Trainer:
         device: torch.device | str = "cpu",
     ) -> None:
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
-        self._gradients = PerRecordGradients(task.model, task.loss, device=device)
+        self._gradients = PerRecordGradients(task.model, task.loss, device=_usable(device))
         self.names = tuple(task.clients)
         self.params = hyperparameters.params(self._gradients.dim, len(self.names))
         self._digest = _task_digest(task, hyperparameters, self.params.digest)
@@ -264,6 +264,14 @@ class _Stopwatch:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
+
+
+def _usable(device: torch.device | str) -> torch.device | str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from None
+    return device
 
 
 def _task_digest(task: Task, hyperparameters: Hyperparameters, params: Digest) -> Digest:

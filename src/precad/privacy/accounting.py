@@ -200,7 +200,7 @@ def epsilon_as_run(accountant: Accountant, mechanism: Mechanism, delta: float, d
 
 def sampler_delta(steps: int, dim: int, epsilon: float) -> float:
     """What the noise sampler's distance from its law adds to δ."""
-    return (1 + math.exp(epsilon)) * steps * dim * noise.DISTANCE
+    return (1 + math.exp(min(epsilon, 700.0))) * steps * dim * noise.DISTANCE
 
 
 @lru_cache(maxsize=256)
