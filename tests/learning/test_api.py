@@ -19,7 +19,7 @@ LOSS = nn.functional.cross_entropy
 
 def test_any_model_learns() -> None:
     """Hardly any noise: the accuracy on data like the clients' is far above a third."""
-    params = hyperparameters(rounds=60, noise_multiplier=0.06, learning_rate=2.0, client_rate=1.0)
+    params = hyperparameters(rounds=60, noise_multiplier=0.3, learning_rate=2.0, client_rate=1.0)
     clients = [data(60, seed=i) for i in range(5)]
     trained = precad.train(model(), LOSS, clients, params, test_set=data(300, seed=77), seed=1)
     assert trained.figures.accuracy is not None
