@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "privacy": {"errors", "mpc"},
     "params": {"errors", "mpc", "privacy"},
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
-    "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "learning"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "learning": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},
     "terminal": {"errors"},
@@ -27,7 +27,7 @@ MAY_IMPORT = {
 }
 """Layer → layers below it. ``cli`` may import all; ``precad`` itself loads lazily."""
 
-MAY_IMPORT_TORCH = {"learning", "flower", "experiments", "attacks/data_poisoning"}
+MAY_IMPORT_TORCH = {"learning", "bench/gradients", "bench/training", "flower", "experiments", "attacks/data_poisoning"}
 MAY_USE_NETWORK_OR_STORAGE = {"services", "flower", "privacy/ledger", "learning/download"}
 """The services, the ledger's file, and the download of public data sets."""
 NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "starlette", "uvicorn", "urllib"}

@@ -53,6 +53,8 @@ class PerRecordGradients:
         threads: int | None = None,
     ) -> None:
         check_model(model)
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
         self._device = torch.device(device)
         self._model = copy.deepcopy(model).to(self._device)
         self._loss = loss
@@ -64,6 +66,11 @@ class PerRecordGradients:
         self._steps = _chain(self._model)
         by_hand_on_cpu = self._steps is not None and self._device.type == "cpu"
         self._lanes = [_Lane(self) for _ in range((threads or torch.get_num_threads()) if by_hand_on_cpu else 1)]
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the model is a chain of known layers."""
+        return self._steps is not None
 
     def clipped_sums(
         self,
@@ -190,9 +197,11 @@ class _Lane:
         first = next(i for i, (prefix, _) in enumerate(steps) if any(n.startswith(prefix) for n in self._shapes))
         passes, x = [], inputs
         for i, (prefix, layer) in enumerate(steps):
-            own = [parameters.get(prefix + name, getattr(layer.module, name, None)) for name in ("weight", "bias")]
-            gradients = [self._gradient(prefix + name, out) for name in ("weight", "bias")]
-            passes.append(Pass(*own, *gradients, i > first, self._memories[i]))
+            weight, bias = (
+                parameters.get(prefix + name, getattr(layer.module, name, None)) for name in ("weight", "bias")
+            )
+            weight_gradient, bias_gradient = (self._gradient(prefix + name, out) for name in ("weight", "bias"))
+            passes.append(Pass(weight, bias, weight_gradient, bias_gradient, i > first, self._memories[i]))
             x = layer.forward(x, passes[-1])
         dx = _output_gradient(self._loss, x, targets)
         for (_, layer), done in reversed(list(zip(steps, passes, strict=True))[first:]):
@@ -246,12 +255,17 @@ def _flattened(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]
 
 
 def _output_gradient(loss: LossFunction, outputs: Tensor, targets: Tensor) -> Tensor:
-    if _is_cross_entropy(loss) and outputs.ndim == 2 and targets.ndim == 1:
+    if _is_cross_entropy(loss) and outputs.ndim == 2 and targets.ndim == 1 and _all_below(targets, outputs.shape[1]):
         gradient = outputs.softmax(1)
         gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
         return gradient
     of_one = grad(lambda y, target: loss(y[None], target[None]))
     return cast(Tensor, vmap(of_one, randomness="different")(outputs, targets))
+
+
+def _all_below(targets: Tensor, classes: int) -> bool:
+    """Whether all are classes; torch's own loss judges about others."""
+    return bool(((targets >= 0) & (targets < classes)).all())
 
 
 def _is_cross_entropy(loss: Any) -> bool:

@@ -45,13 +45,14 @@ class Layer:
     def backward(self, dy: Tensor, own: Pass) -> Tensor:
         """Fill the gradients; return the gradient of the input if it is wanted, else anything."""
         x, y = own.saved
-        return torch.autograd.grad(y, x, dy)[0] if own.input_wanted else dy
+        dx: Tensor = torch.autograd.grad(y, x, dy)[0]
+        return dx
 
     @staticmethod
     def _apply(x: Tensor, function: Any, own: Pass) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            y = function(x)
+            y: Tensor = function(x)
         own.saved = x, y
         return y.detach()
 
@@ -60,24 +61,28 @@ class ReLU(Layer):
     """max(x, 0)."""
 
     def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
-        own.saved = torch.clamp_min(x, 0, out=own.memory.take("y", x.shape, x))
-        return own.saved
+        y = own.memory.take("y", x.shape, x)
+        own.saved = torch.clamp_min(x, 0, out=y)
+        return y
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
         dx = own.memory.take("dx", dy.shape, dy)
-        return torch.ops.aten.threshold_backward.grad_input(dy, own.saved, 0, grad_input=dx)
+        torch.ops.aten.threshold_backward.grad_input(dy, own.saved, 0, grad_input=dx)
+        return dx
 
 
 class Tanh(Layer):
     """tanh(x)."""
 
     def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
-        own.saved = torch.tanh(x, out=own.memory.take("y", x.shape, x))
-        return own.saved
+        y = own.memory.take("y", x.shape, x)
+        own.saved = torch.tanh(x, out=y)
+        return y
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
         dx = own.memory.take("dx", dy.shape, dy)
-        return torch.ops.aten.tanh_backward.grad_input(dy, own.saved, grad_input=dx)
+        torch.ops.aten.tanh_backward.grad_input(dy, own.saved, grad_input=dx)
+        return dx
 
 
 class Linear(Layer):
@@ -106,7 +111,7 @@ class Flatten(Layer):
         return x.flatten(1)
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
-        return dy.view(own.saved)
+        return dy.reshape(own.saved)
 
 
 class Conv2d(Layer):
