@@ -91,7 +91,7 @@ class Curve:
 
 def make(question: Question, sigmas: Sequence[float]) -> Curve:
     """:data:`POINTS` points at most, evenly spaced up to T: one an epoch, if that many suffice."""
-    epoch = 1 / (question.client_rate * question.record_rate)
+    epoch = round(1 / (question.client_rate * question.record_rate), 9)
     count, epochs = POINTS // (2 * len(sigmas)), round(question.rounds / epoch)
     if count // 2 <= epochs < count:
         count = epochs
