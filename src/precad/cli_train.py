@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from precad.errors import PrecadError
-from precad.terminal import plain_errors
+from precad.cli_common import plain_errors
 
 if TYPE_CHECKING:
     from precad.learning.config import RunConfig

@@ -1,9 +1,12 @@
-"""What every command does the same way."""
+"""What all commands share: options, plain errors, a sign of life."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
 @contextmanager
