@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from precad.errors import PrecadError
 from precad.cli_common import plain_errors
+from precad.errors import PrecadError
 
 if TYPE_CHECKING:
     from precad.learning.config import RunConfig

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,10 @@ from precad.privacy.ledger import Ledger
 from tests.learning.small import hyperparameters, task
 
 MACHINE = {"data": None, "device": "cpu"}
-NOTHING = lambda outcome, figures: None  # noqa: E731
+
+
+def nothing(*_: object) -> None:
+    """Look away."""
 
 
 def play(path: Path, seed: int | None = 3, rounds: int = 6) -> Trainer:
@@ -34,7 +38,7 @@ def play(path: Path, seed: int | None = 3, rounds: int = 6) -> Trainer:
     try:
         trainer = Trainer(task(), hyperparameters(rounds=rounds), randomness, progress=run.load())
         trainer.keep_ledger(run.open_ledger)
-        figures = session.play(trainer, run, max(2, rounds // 4), NOTHING)
+        figures = session.play(trainer, run, max(2, rounds // 4), nothing)
         session.finish(trainer, run, figures)
     finally:
         run.close()
@@ -63,21 +67,25 @@ def test_a_run_cut_off_anywhere_equals_one_that_was_not(
     original = getattr(RunFolder, method)
     path, cuts = tmp_path / "cut", 0
 
-    def dying(self: RunFolder, *arguments: object) -> object:
-        calls[0] += 1
-        if calls[0] == fatal and before:
-            raise Crash
-        result = original(self, *arguments)
-        if calls[0] == fatal:
-            raise Crash
-        return result
+    def dying_at(fatal: int, before: bool) -> Callable[..., object]:
+        calls = itertools.count(1)
+
+        def dying(self: RunFolder, *arguments: object) -> object:
+            call = next(calls)
+            if call == fatal and before:
+                raise Crash
+            result: object = original(self, *arguments)
+            if call == fatal:
+                raise Crash
+            return result
+
+        return dying
 
     for fatal, before in itertools.product(range(1, 4), (True, False)):
         if (path / "summary.json").exists():
             break
-        calls = [0]
         with monkeypatch.context() as patched:
-            patched.setattr(RunFolder, method, dying)
+            patched.setattr(RunFolder, method, dying_at(fatal, before))
             try:
                 play(path, seed)
             except Crash:
@@ -152,17 +160,16 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", "", Randomness.private(), MACHINE).close()
     with pytest.raises(RunError, match=r"exists: choose another name, or continue it with `precad resume"):
         RunFolder.create(tmp_path / "run", "", Randomness.private(), MACHINE)
-    for name, content in (("checkpoint.npz", b"garbage"), ("machine.json", b"{"), ("root.key", b"short")):
-        run = RunFolder(tmp_path / "run")
-        (tmp_path / "run" / name).write_bytes(content)
-        with pytest.raises(RunError, match=rf"{name} is (missing or )?damaged"):
-            if name == "checkpoint.npz":
-                run.load()
-            elif name == "machine.json":
-                run.machine  # noqa: B018
-            else:
-                run.randomness(None)
-        run.close()
+    run = RunFolder(tmp_path / "run")
+    for name in ("checkpoint.npz", "machine.json", "root.key"):
+        (tmp_path / "run" / name).write_bytes(b"{garbage")
+    with pytest.raises(RunError, match=r"checkpoint.npz is damaged"):
+        run.load()
+    with pytest.raises(RunError, match=r"machine.json is missing or damaged"):
+        run.machine  # noqa: B018
+    with pytest.raises(RunError, match=r"root.key is missing or damaged"):
+        run.randomness(None)
+    run.close()
 
 
 def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,14 +189,15 @@ def test_free_names_count_up(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 from pathlib import Path
 from precad.learning import session
 from tests.learning.test_run_folder import play
 
 session.SAVE_SECONDS = 0.0
-threading.Thread(target=lambda: (time.sleep(float(sys.argv[2])), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
+threading.Timer(float(sys.argv[2]), os.kill, [os.getpid(), signal.SIGKILL]).start()
 play(Path(sys.argv[1]), 3, 150)
+os._exit(0)
 """
 
 

@@ -6,7 +6,7 @@ from enum import Enum
 
 from precad.mpc.fixed_point import check_positive
 from precad.params import Noise, Params, Unit, Validation
-from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, epsilon_as_run, sampler_delta
+from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, draws_seen, with_sampler
 from precad.protocol.update import Optimiser
 
 
@@ -121,10 +121,10 @@ class Hyperparameters:
             return math.inf if participations else 0.0
         rate = self.record_rate if self.unit is Unit.RECORD else 1.0
         mechanism = Mechanism(sigma, rate, participations)
-        accountant = PldAccountant(interval=1e-3)
-        if sampler_delta(participations, dim, accountant.epsilon(mechanism, self.delta / 2)) > self.delta / 2:
-            return math.inf
-        return epsilon_as_run(accountant, mechanism, self.delta, dim)
+        draws = draws_seen(adversary, dim)
+        return with_sampler(
+            lambda left: PldAccountant(interval=1e-3).epsilon(mechanism, left), participations, self.delta, draws
+        )
 
     def most_participations(self, dim: int) -> int:
         """How many rounds a client may take part in before its budget is spent: T if it has none."""

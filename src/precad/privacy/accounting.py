@@ -212,11 +212,6 @@ def with_sampler(epsilon_at: Callable[[float], float], steps: int, delta: float,
     return math.inf
 
 
-<<<<<<< HEAD
-def sampler_delta(steps: int, dim: int, epsilon: float) -> float:
-    """What the noise sampler's distance from its law adds to δ."""
-    return (1 + math.exp(min(epsilon, 700.0))) * steps * dim * noise.DISTANCE
-=======
 def draws_seen(adversary: Adversary, dim: int) -> int:
     """The numbers drawn in a round whose law protects: of d for one server's noise, of 2·d for both."""
     return dim if adversary is Adversary.SERVER else 2 * dim
@@ -225,7 +220,6 @@ def draws_seen(adversary: Adversary, dim: int) -> int:
 def sampler_delta(steps: int, draws: int, epsilon: float) -> float:
     """(1 + e^ε)·T·draws·η: what the noise sampler's distance η from its law adds to δ (PROTOCOL §6)."""
     return (1 + math.exp(min(700.0, epsilon))) * steps * draws * SAMPLER_DISTANCE
->>>>>>> a4560a705d25523e1f439c3bc22570f1547866f9
 
 
 @lru_cache(maxsize=256)
