@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from precad import cli_certify, cli_ledger, cli_privacy, cli_train
-from precad.cli_common import JsonOption, plain_errors, working
+from precad.cli_common import JsonOption, need_torch, plain_errors, working
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -122,6 +122,31 @@ def bench_protocol(
             name, f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
         )
     Console().print(table)
+
+
+@bench.command("training")
+def bench_training(as_json: JsonOption = False) -> None:
+    """Time one iteration of training, ten clients, under each protocol; and per-record gradients against Opacus."""
+    with plain_errors(), working("timing iterations of training"):
+        need_torch()
+        from precad.bench import training as benchmark
+
+        rows = benchmark.run()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    for name, row in rows.items():
+        table = Table("figure", title=f"precad bench training: {name}")
+        table.add_column("value", justify="right")
+        stages = {f"stage: {stage}": value for stage, value in row.pop("stages_ms").items()}
+        for figure, value in (row | stages).items():
+            target = benchmark.TARGETS.get(figure)
+            limit = f" (≤ {target:g}{'' if value <= target else ', missed'})" if target else ""
+            table.add_row(figure, "-" if value is None else f"{value:,.2f}{limit}")
+        Console().print(table)
 
 
 @bench.command()

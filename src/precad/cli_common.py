@@ -25,6 +25,17 @@ def plain_errors() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
+def need_torch() -> None:
+    """Refuse in one sentence where the training parts are not installed."""
+    from importlib.util import find_spec
+
+    from precad.errors import PrecadError
+
+    missing = [name for name in ("torch", "matplotlib", "PIL", "sklearn") if find_spec(name) is None]
+    if missing:
+        raise PrecadError(f"training needs {', '.join(missing)}: install it with `pip install 'precad[train]'`")
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """A sign of life on the terminal, out of the way of the output."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from precad.cli_common import plain_errors
+from precad.cli_common import need_torch, plain_errors
 from precad.errors import PrecadError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def train(
 ) -> None:
     """Train a model with the whole protocol: simulated clients, two servers, validation, noise."""
     with plain_errors():
-        _need_torch()
+        need_torch()
         from precad.learning.config import to_toml
         from precad.learning.randomness import Randomness
         from precad.learning.run_folder import RunFolder, free_name
@@ -100,7 +100,7 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk."""
     with plain_errors():
-        _need_torch()
+        need_torch()
         from precad.learning.config import from_table, read_toml
         from precad.learning.run_folder import RunFolder
 
@@ -113,14 +113,6 @@ def resume(
         randomness = folder.randomness(settings.seed)
         trainer = _trainer(settings, place, machine["device"], randomness, folder.load())
         _play(folder, trainer, settings, as_json)
-
-
-def _need_torch() -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in ("torch", "matplotlib", "PIL", "sklearn") if find_spec(name) is None]
-    if missing:
-        raise PrecadError(f"training needs {', '.join(missing)}: install it with `pip install 'precad[train]'`")
 
 
 def _settings(config: Path | None, preset: str | None, options: Mapping[str, Any]) -> "RunConfig":
