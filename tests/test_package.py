@@ -135,7 +135,7 @@ def test_privacy_answers_for_both_adversaries() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "give either --sigma, such as 1, or --target-epsilon"),
+        ([], "give --sigma, such as 1, or --target-epsilon"),
         (["--sigma", "1", "--record-rate", "1.2"], "must be in (0, 1], got 1.2"),
         (["--sigma", "1", "--delta", "0"], "--delta must be in (0, 1)"),
         (["--sigma", "1", "--rounds", "-3"], "--rounds must be at least 1, got -3"),

@@ -69,6 +69,13 @@ def test_a_target_is_met_by_whom_the_noise_is_for() -> None:
     assert grouped.figures[Adversary.SERVER]["pld"] <= 2.0
 
 
+def test_sigma_and_a_target_give_the_rounds() -> None:
+    report = make(question(), 2.0, 2.532)
+    assert report.question.rounds == pytest.approx(5000, rel=5e-3)
+    assert report.figures[Adversary.SERVER]["pld"] <= 2.532
+    assert report.as_json()["rounds"] == report.question.rounds
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -78,7 +85,8 @@ def test_a_target_is_met_by_whom_the_noise_is_for() -> None:
         (["--sigma", "1", "--group", "0"], "--group must be in [1, 1000], got 0"),
         (["--sigma", "1", "--dim", "0"], "--dim must be in [1, 2^32], got 0"),
         (["--sigma", "1", "--hidden"], "--hidden is for --unit client"),
-        (["--sigma", "1", "--target-epsilon", "1"], "give either --sigma"),
+        (["--sigma", "1", "--target-epsilon", "0.1"], "what a single round costs; got 0.1"),
+        (["--sigma", "1", "--target-epsilon", "3", "--participations", "9"], "the cap is then ⌈q·T⌉"),
         (["--sigma", "nan"], "sigma must be a finite number"),
         (["--target-epsilon", "-2"], "epsilon must be in (0, 100], got -2.0"),
         (["--target-epsilon", "1e-7"], "allow a larger epsilon, or fewer rounds"),

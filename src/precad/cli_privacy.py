@@ -22,7 +22,8 @@ def privacy(
         int | None, typer.Option(help="T_i, the most rounds a client takes part in; ⌈q·T⌉ if not given.")
     ] = None,
     target_epsilon: Annotated[
-        float | None, typer.Option(help="Find the σ for this ε against whom --noise is for, and show it.")
+        float | None,
+        typer.Option(help="Find the σ for this ε against whom --noise is for; with --sigma, the most rounds."),
     ] = None,
     unit: Annotated[Literal["record", "client"], typer.Option(help="What is protected.")] = "record",
     hidden: Annotated[

@@ -1,7 +1,7 @@
 """The answer to "what does this run cost?": both adversaries, all accountants."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rich.table import Table
@@ -22,7 +22,7 @@ from precad.privacy.accounting import (
     sampler_delta,
     with_sampler,
 )
-from precad.privacy.calibration import least_sigma
+from precad.privacy.calibration import least_sigma, most_rounds
 from precad.privacy.groups import MAX_GROUP, group_epsilon
 
 _COARSE = PldAccountant(interval=2e-3)  # to the third digit, for figures that are not quoted
@@ -113,6 +113,7 @@ class Report:
         asked = self.question
         return {
             "sigma": self.sigma,
+            "rounds": asked.rounds,
             "participations": asked.cap,
             "unit": asked.unit,
             "group": asked.group,
@@ -128,8 +129,8 @@ class Report:
         asked = self.question
         whom = f"one {asked.unit}" if asked.group == 1 else f"{asked.group} {asked.unit}s together"
         table = Table(
-            title=f"ε of {whom} at δ = {asked.delta:g}: σ = {self.sigma:.4g}, at most {asked.cap:,} rounds"
-            + (", participation hidden" if asked.hidden else "")
+            title=f"ε of {whom} at δ = {asked.delta:g}: σ = {self.sigma:.4g}, "
+            f"at most {asked.cap:,} of {asked.rounds:,} rounds" + (", participation hidden" if asked.hidden else "")
         )
         table.add_column("accountant")
         for adversary in Adversary:
@@ -168,12 +169,28 @@ _LABELS = {
 
 
 def make(question: Question, sigma: float | None, target_epsilon: float | None) -> Report:
-    """All figures; σ is found first if ``target_epsilon`` is given in its place, against whom the noise is for."""
-    if (sigma is None) == (target_epsilon is None):
-        raise ValueError("give either --sigma, such as 1, or --target-epsilon, such as 2")
+    """All figures. With ``target_epsilon`` alone the least σ is found first; with both, the most rounds.
+
+    The target is the ε against whom the noise is for.
+    """
+    if sigma is None and target_epsilon is None:
+        raise ValueError("give --sigma, such as 1, or --target-epsilon, such as 2, or both to find the rounds")
     if sigma is None:
         sigma = least_sigma(lambda x: question.epsilon(_COARSE, question.noise, x), target_epsilon or 0.0)
+    elif target_epsilon is not None:
+        question = _longest(question, sigma, target_epsilon)
     return Report(question, sigma, {adversary: _figures(question, adversary, sigma) for adversary in Adversary})
+
+
+def _longest(question: Question, sigma: float, target_epsilon: float) -> Question:
+    """The same run with the most rounds that keep the target."""
+    if question.participations is not None:
+        raise ValueError("--participations cannot be given where the rounds are to be found: the cap is then ⌈q·T⌉")
+
+    def epsilon(rounds: int) -> float:
+        return replace(question, rounds=rounds).epsilon(_COARSE, question.noise, sigma)
+
+    return replace(question, rounds=most_rounds(epsilon, target_epsilon))
 
 
 def _figures(question: Question, adversary: Adversary, sigma: float) -> dict[str, float]:

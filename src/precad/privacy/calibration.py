@@ -51,16 +51,17 @@ def solve(setting: Setting) -> float:
         return _epsilon(setting)
     if setting.unknown == "delta":
         return _ACCOUNTANT.delta(_mechanism(setting), _given(setting.epsilon))
-    _check_epsilon(_given(setting.epsilon))
+    wanted = _given(setting.epsilon)
+    if setting.unknown == "sigma":
+        return least_sigma(lambda sigma: _epsilon(replace(setting, sigma=sigma, epsilon=None)), wanted)
+    if setting.unknown == "rounds":
+        return most_rounds(lambda rounds: _epsilon(replace(setting, rounds=rounds, epsilon=None)), wanted)
+    _check_epsilon(wanted)
 
     def keeps(value: float) -> bool:
         filled = replace(setting, **{setting.unknown: value, "epsilon": None})  # type: ignore[arg-type]
-        return _epsilon(filled) <= _given(setting.epsilon)
+        return _epsilon(filled) <= wanted
 
-    if setting.unknown == "sigma":
-        return least_sigma(lambda sigma: _epsilon(replace(setting, sigma=sigma, epsilon=None)), _given(setting.epsilon))
-    if setting.unknown == "rounds":
-        return _most_rounds(keeps, setting)
     return _largest(keeps, setting)
 
 
@@ -79,6 +80,22 @@ def least_sigma(epsilon: Callable[[float], float], wanted: float) -> float:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if epsilon(middle) <= wanted else (middle, high)
     return high
+
+
+def most_rounds(epsilon: Callable[[int], float], wanted: float) -> int:
+    """The largest number of rounds at which ``epsilon``, which grows with them, is at most ``wanted``."""
+    _check_epsilon(wanted)
+    if (single := epsilon(1)) > wanted:
+        raise ValueError(f"epsilon must be at least {single:.4g}, what a single round costs; got {wanted}")
+    low, high = 1, 2
+    while epsilon(high) <= wanted:
+        low, high = high, 2 * high
+        if high > _MAX_ROUNDS:
+            raise ValueError(f"more than {_MAX_ROUNDS:,} rounds keep this promise: sigma is larger than it need be")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if epsilon(middle) <= wanted else (low, middle)
+    return low
 
 
 def _epsilon(setting: Setting) -> float:
@@ -106,22 +123,6 @@ def _largest(keeps: Callable[[float], bool], setting: Setting) -> float:
         raise ValueError(f"no {setting.unknown} keeps this promise: one round alone costs more than {setting.epsilon}")
     while high > low * (1 + _TOLERANCE):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
-
-
-def _most_rounds(keeps: Callable[[int], bool], setting: Setting) -> int:
-    """The largest number of rounds for which the promise is kept."""
-    if not keeps(1):
-        single = _epsilon(replace(setting, rounds=1, epsilon=None))
-        raise ValueError(f"epsilon must be at least {single:.4g}, what a single round costs; got {setting.epsilon}")
-    low, high = 1, 2
-    while keeps(high):
-        low, high = high, 2 * high
-        if high > _MAX_ROUNDS:
-            raise ValueError(f"more than {_MAX_ROUNDS:,} rounds keep this promise: sigma is larger than it need be")
-    while high - low > 1:
-        middle = (low + high) // 2
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low
 

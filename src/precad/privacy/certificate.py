@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from precad.privacy.accounting import MIN_SIGMA, Mechanism, gdp_delta
 from precad.privacy.groups import MAX_GROUP, Curve, direct_delta, generic_delta
@@ -137,7 +138,7 @@ def _divergence(threat: Threat) -> Curve:
     if threat.noise < MIN_SIGMA:
         return lambda _epsilon: 1.0
     mechanism = Mechanism(threat.noise, threat.client_rate, threat.rounds)
-    interval = min(0.1, max(_INTERVAL, 0.02 * threat.malicious / threat.noise))
+    interval = min(0.1, max(_INTERVAL, 0.01 * threat.malicious / threat.noise))
     direct = direct_delta(mechanism, threat.malicious, interval)
     if threat.malicious == 1:
         return direct
@@ -147,19 +148,22 @@ def _divergence(threat: Threat) -> Curve:
 
 def _bounds(delta: Curve, loss: float, largest: float) -> Bounds:
     """Optimise over ε ∈ ℝ; at −ε the divergence is 1 − e^-ε·(1 − δ'(ε)) with δ' of the other direction."""
-    deltas = np.array([delta(epsilon) for epsilon in _EPSILONS.tolist()])
-    grown, shrunk = np.exp(_EPSILONS), np.exp(-_EPSILONS)
-    upper = min(
-        largest,
-        float(np.min(grown * loss + largest * deltas)),
-        float(np.min(largest - shrunk * (largest * (1 - deltas) - loss))),
-    )
-    lower = max(
-        0.0,
-        float(np.max(shrunk * (loss - largest * deltas))),
-        float(np.max(largest - grown * (largest - loss) - largest * deltas)),
-    )
-    return Bounds(lower, upper, upper > 0.999 * largest)
+    lower, upper = _on_grid(delta, _EPSILONS, loss, largest)
+    best = int(np.argmin(upper))
+    finer = np.linspace(_EPSILONS[max(0, best - 1)], _EPSILONS[min(best + 1, len(_EPSILONS) - 1)], 11)
+    least = min(largest, float(upper[best]), float(_on_grid(delta, finer, loss, largest)[1].min()))
+    return Bounds(max(0.0, float(lower.max())), least, least > 0.999 * largest)
+
+
+def _on_grid(
+    delta: Curve, epsilons: NDArray[np.float64], loss: float, largest: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A lower and an upper bound for each ε, the better of ε and −ε."""
+    deltas = np.array([delta(epsilon) for epsilon in epsilons.tolist()])
+    grown, shrunk = np.exp(epsilons), np.exp(-epsilons)
+    lower = np.maximum(shrunk * (loss - largest * deltas), largest - grown * (largest - loss) - largest * deltas)
+    upper = np.minimum(grown * loss + largest * deltas, largest - shrunk * (largest * (1 - deltas) - loss))
+    return lower, upper
 
 
 def _check_loss(clean_loss: float, largest_loss: float) -> None:
