@@ -60,7 +60,7 @@ def test_an_attack_stays_below_the_bound() -> None:
         assert bounds.lower <= loss <= bounds.upper
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.floats(2.0, 20.0), st.floats(0.0, 1.0), st.integers(1, 3))
 def test_bounds_contain_the_clean_loss_and_grow_with_the_attackers(noise: float, loss: float, malicious: int) -> None:
     threat = Threat(malicious=malicious, rounds=10, client_rate=0.5, noise=noise)

@@ -48,7 +48,7 @@ def generic_delta(single: Curve, size: int) -> Curve:
 
 
 def group_epsilon(accountant: Accountant, mechanism: Mechanism, size: int, delta: float) -> float:
-    """An ε, within 2 % of the least, for which a group of ``size`` has (ε, δ); infinite above :data:`MAX_EPSILON`.
+    """An ε, a little above the least, for which a group of ``size`` has (ε, δ); infinite above :data:`MAX_EPSILON`.
 
     A rigorous accountant only; direct accounting is tried beside the generic bound if it is the PLD accountant.
     """
@@ -61,7 +61,9 @@ def group_epsilon(accountant: Accountant, mechanism: Mechanism, size: int, delta
         return 0.0
     curves = [generic_delta(lambda epsilon: accountant.delta(mechanism, epsilon), size)]
     if isinstance(accountant, PldAccountant):
-        coarse = max(accountant.interval, 0.02 * size / mechanism.noise_multiplier)  # costs 2 %, and is a bound too
+        # Each loss is of the order of rate·K/σ; a coarser grid is faster, and its figure a bound too.
+        width = min(0.02, 0.4 * mechanism.rate) * size / mechanism.noise_multiplier
+        coarse = max(accountant.interval, width)
         curves.append(direct_delta(mechanism, size, coarse))
     return min(_epsilon(curve, delta) for curve in curves)
 
