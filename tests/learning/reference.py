@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from precad.learning.gradients import LossFunction
+from precad.learning.lane import LossFunction
 
 
 def theta_of(model: nn.Module) -> NDArray[np.float64]:

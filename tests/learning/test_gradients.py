@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from precad.learning import gradients
-from precad.learning.gradients import LossFunction, PerRecordGradients
+from precad.learning.gradients import PerRecordGradients
+from precad.learning.lane import LossFunction
 from precad.learning.models import cifar_cnn, digits_model, mnist_cnn
 from precad.privacy.clipping import encode_clipped
 from tests.learning.reference import assert_close, classes, normal, one_by_one, seeded, theta_of
@@ -118,23 +119,23 @@ def test_other_models_go_through_torch(build: Callable[[], nn.Module]) -> None:
 
 
 LOSSES: dict[str, tuple[LossFunction, Callable[[], Tensor]]] = {
-    "cross entropy": (nn.CrossEntropyLoss(), lambda: classes(9)),
-    "smoothed": (nn.CrossEntropyLoss(label_smoothing=0.1), lambda: classes(9)),
+    "cross entropy": (nn.CrossEntropyLoss(), lambda: classes(40)),
+    "smoothed": (nn.CrossEntropyLoss(label_smoothing=0.1), lambda: classes(40)),
     "weighted classes": (
         lambda y, t: (functional.cross_entropy(y, t, reduction="none") * (t + 1)).mean(),
-        lambda: classes(9),
+        lambda: classes(40),
     ),
-    "probabilities": (functional.cross_entropy, lambda: normal(9, 10).softmax(1)),
-    "squares": (functional.mse_loss, lambda: normal(9, 10)),
-    "its own": (lambda y, t: (y[:, 0] - t).abs().mean(), lambda: normal(9)),
+    "probabilities": (functional.cross_entropy, lambda: normal(40, 10).softmax(1)),
+    "squares": (functional.mse_loss, lambda: normal(40, 10)),
+    "its own": (lambda y, t: (y[:, 0] - t).abs().mean(), lambda: normal(40)),
 }
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses(name: str) -> None:
     loss, targets = LOSSES[name][0], LOSSES[name][1]()
-    model, x = seeded(digits_model), normal(9, 64)
-    rows = PerRecordGradients(model, loss).per_record(theta_of(model), x, targets)
+    model, x = seeded(digits_model), normal(40, 64)
+    rows = PerRecordGradients(model, loss, threads=2).per_record(theta_of(model), x, targets)
     assert_close(rows, one_by_one(model, loss, x, targets))
 
 
@@ -224,6 +225,13 @@ def test_dropout_differs_from_record_to_record() -> None:
         torch.manual_seed(0)
         rows = engine.per_record(theta_of(model), torch.ones(2, 64), torch.zeros(2, dtype=torch.int64))
     assert not np.array_equal(rows[0] != 0, rows[1] != 0)
+
+
+def test_doubles_are_taken_as_floats() -> None:
+    model, x, y = seeded(digits_model), normal(6, 64), classes(6)
+    expected = engine_of(model).per_record(theta_of(model), x, y)
+    theta = theta_of(model)
+    assert np.array_equal(engine_of(model.double()).per_record(theta, x.double(), y), expected)
 
 
 def test_torch_keeps_its_threads() -> None:

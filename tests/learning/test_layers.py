@@ -77,6 +77,14 @@ BY_HAND: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+def with_one_tanh() -> nn.Module:
+    tanh = nn.Tanh()
+    return nn.Sequential(nn.Linear(12, 7), tanh, nn.Linear(7, 7), tanh, nn.Linear(7, 10))
+
+
+BY_HAND["one activation used twice"] = with_one_tanh, VECTORS
+
+
 def compare(model: nn.Module, inputs: Tensor, *, by_hand: bool = True) -> None:
     targets = classes(len(inputs))
     engine = PerRecordGradients(model, cross_entropy)

@@ -8,28 +8,24 @@ which gives the same gradients but for rounding.
 import copy
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
-from precad.learning import layers
-from precad.learning.layers import Layer, MaxPool2d, Pass, ReLU
-from precad.learning.windows import Memory
+from precad.learning.chain import chain
+from precad.learning.lane import Lane, LossFunction
 from precad.privacy.record_sums import add_clipped, check_record_bound
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""(outputs, targets) → the mean over the batch of a loss of each record, as ``F.cross_entropy``."""
+__all__ = ["LossFunction", "PerRecordGradients", "check_model"]
 
 MIN_RECORDS, MAX_RECORDS = 16, 256
-MAX_ENTRIES = 1 << 23
-"""Of a chunk: records, and entries of their gradients (32 MiB)."""
+MAX_ENTRIES = 1 << 24
+"""Of a chunk: records, and entries of their gradients (64 MiB)."""
 
 
 class PerRecordGradients:
@@ -43,6 +39,10 @@ class PerRecordGradients:
     """
 
     dim: int
+    """How many parameters are trained."""
+
+    by_hand: bool
+    """Whether the model is a chain of known layers."""
 
     def __init__(
         self,
@@ -56,21 +56,16 @@ class PerRecordGradients:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
         self._device = torch.device(device)
-        self._model = copy.deepcopy(model).to(self._device)
-        self._loss = loss
-        trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        own = copy.deepcopy(model).to(self._device, torch.float32)
+        trained = {name: p for name, p in own.named_parameters() if p.requires_grad}
         self._shapes = {name: p.shape for name, p in trained.items()}
         ends = list(itertools.accumulate(p.numel() for p in trained.values()))
         self._slices = {name: slice(end - p.numel(), end) for (name, p), end in zip(trained.items(), ends, strict=True)}
         self.dim = ends[-1]
-        self._steps = _chain(self._model)
-        by_hand_on_cpu = self._steps is not None and self._device.type == "cpu"
-        self._lanes = [_Lane(self) for _ in range((threads or torch.get_num_threads()) if by_hand_on_cpu else 1)]
-
-    @property
-    def by_hand(self) -> bool:
-        """Whether the model is a chain of known layers."""
-        return self._steps is not None
+        steps = chain(own)
+        self.by_hand = steps is not None
+        lanes = (threads or torch.get_num_threads()) if self.by_hand and self._device.type == "cpu" else 1
+        self._lanes = [Lane(own, loss, steps, self._slices) for _ in range(lanes)]
 
     def clipped_sums(
         self,
@@ -153,7 +148,7 @@ class PerRecordGradients:
         def work(lane: int) -> None:
             with torch.no_grad():
                 for rows in chunks[lane :: len(self._lanes)]:
-                    x, y = inputs[rows].to(self._device), targets[rows].to(self._device)
+                    x, y = (self._moved(tensor[rows]) for tensor in (inputs, targets))
                     use(rows, self._lanes[lane].gradients(parameters, x, y))
 
         if len(chunks) <= 1 or len(self._lanes) == 1:
@@ -161,54 +156,14 @@ class PerRecordGradients:
         else:
             list(_pool(len(self._lanes)).map(work, range(len(self._lanes))))
 
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._device, torch.float32 if tensor.is_floating_point() else None)
+
     def _parameters(self, theta: NDArray[np.float64]) -> dict[str, Tensor]:
         if theta.shape != (self.dim,):
             raise ValueError(f"theta must be a vector of {self.dim} parameters, got shape {theta.shape}")
         flat = torch.from_numpy(theta.astype(np.float32)).to(self._device)
         return {name: flat[self._slices[name]].view(shape) for name, shape in self._shapes.items()}
-
-
-class _Lane:
-    """What one thread needs to differentiate chunk after chunk: its memory."""
-
-    def __init__(self, owner: PerRecordGradients) -> None:
-        self._model, self._loss, self._steps = owner._model, owner._loss, owner._steps
-        self._shapes, self._slices = owner._shapes, owner._slices
-        self._memories = [Memory() for _ in self._steps or ()]
-        self._buffer = Memory()
-        self._dim = owner.dim
-
-    def gradients(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        """One row per record, valid until the next call."""
-        out = self._buffer.take("gradients", (len(inputs), self._dim), next(iter(parameters.values())))
-        (self._by_torch if self._steps is None else self._by_hand)(parameters, inputs, targets, out)
-        return out
-
-    def _by_torch(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, out: Tensor) -> None:
-        def loss(values: dict[str, Tensor], x: Tensor, target: Tensor) -> Tensor:
-            return self._loss(functional_call(self._model, values, (x[None],)), target[None])
-
-        found = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(parameters, inputs, targets)
-        for name, place in self._slices.items():
-            out[:, place] = found[name].flatten(1)
-
-    def _by_hand(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, out: Tensor) -> None:
-        steps = self._steps or []
-        first = next(i for i, (prefix, _) in enumerate(steps) if any(n.startswith(prefix) for n in self._shapes))
-        passes, x = [], inputs
-        for i, (prefix, layer) in enumerate(steps):
-            weight, bias = (
-                parameters.get(prefix + name, getattr(layer.module, name, None)) for name in ("weight", "bias")
-            )
-            weight_gradient, bias_gradient = (self._gradient(prefix + name, out) for name in ("weight", "bias"))
-            passes.append(Pass(weight, bias, weight_gradient, bias_gradient, i > first, self._memories[i]))
-            x = layer.forward(x, passes[-1])
-        dx = _output_gradient(self._loss, x, targets)
-        for (_, layer), done in reversed(list(zip(steps, passes, strict=True))[first:]):
-            dx = layer.backward(dx, done)
-
-    def _gradient(self, name: str, out: Tensor) -> Tensor | None:
-        return out[:, self._slices[name]].view(-1, *self._shapes[name]) if name in self._slices else None
 
 
 def check_model(model: nn.Module) -> None:
@@ -227,51 +182,6 @@ def check_model(model: nn.Module) -> None:
         raise ValueError("the model has lazy parameters: call it once on a batch first")
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("the model has no trainable parameters")
-
-
-def _chain(model: nn.Module) -> list[tuple[str, Layer]] | None:
-    """The layers of a chain that can be differentiated by hand, with the prefixes of their parameters, or None."""
-    names = [name for name, _ in model.named_parameters()]
-    if len(names) != len(list(model.named_parameters(remove_duplicate=False))):
-        return None  # tied parameters
-    steps = []
-    for prefix, module in _flattened("", model):
-        layer = layers.layer(module)
-        if layer is None:
-            return None
-        steps.append((prefix, layer))
-    for i, ((_, layer), (_, following)) in enumerate(itertools.pairwise(list(steps))):
-        if isinstance(layer, ReLU) and isinstance(following, MaxPool2d):
-            steps[i : i + 2] = reversed(steps[i : i + 2])  # the same gradient, on fewer numbers
-    return steps
-
-
-def _flattened(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    if type(module) is nn.Sequential and not layers.has_hooks(module):
-        for name, child in module.named_children():
-            yield from _flattened(f"{prefix}{name}.", child)
-    else:
-        yield prefix, module
-
-
-def _output_gradient(loss: LossFunction, outputs: Tensor, targets: Tensor) -> Tensor:
-    if _is_cross_entropy(loss) and outputs.ndim == 2 and targets.ndim == 1 and _all_below(targets, outputs.shape[1]):
-        gradient = outputs.softmax(1)
-        gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
-        return gradient
-    of_one = grad(lambda y, target: loss(y[None], target[None]))
-    return cast(Tensor, vmap(of_one, randomness="different")(outputs, targets))
-
-
-def _all_below(targets: Tensor, classes: int) -> bool:
-    """Whether all are classes; torch's own loss judges about others."""
-    return bool(((targets >= 0) & (targets < classes)).all())
-
-
-def _is_cross_entropy(loss: Any) -> bool:
-    if type(loss) is nn.CrossEntropyLoss:
-        return loss.weight is None and loss.label_smoothing == 0 and loss.reduction == "mean" and loss.ignore_index < 0
-    return loss is nn.functional.cross_entropy
 
 
 def _ends(counts: NDArray[np.int64], records: int) -> NDArray[np.int64]:

@@ -11,7 +11,6 @@ from precad.mpc.kernels import kernel, select
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.uint64]
-NOWHERE = np.uint64((1 << 64) - 1)
 
 
 def window_table(
@@ -26,17 +25,6 @@ def window_table(
     return places.reshape(size[0] * size[1], -1).astype(np.uint64)
 
 
-def inverse_table(table: Places, places: int) -> Places:
-    """Where in a flat table each place occurs: one column per place, filled up with NOWHERE."""
-    flat = table.ravel()
-    order = np.argsort(flat, kind="stable")
-    found = flat[order]
-    rank = np.arange(found.size) - np.searchsorted(found, found)
-    inverse = np.full((rank.max() + 1, places), NOWHERE, np.uint64)
-    inverse[rank, found.astype(np.int64)] = order
-    return inverse
-
-
 @kernel
 def gather(images: Floats, table: Places, out: Floats) -> None:
     """out[image, k] = images[image, table[k]]."""
@@ -46,16 +34,13 @@ def gather(images: Floats, table: Places, out: Floats) -> None:
 
 
 @kernel
-def gather_sums(values: Floats, inverse: Places, images: Floats) -> None:
-    """images[image, place] = the sum of the values at inverse[:, place]: the transpose of :func:`gather`."""
+def scatter(values: Floats, table: Places, images: Floats) -> None:
+    """images[image, place] = the sum of the values[image, k] with table[k] = place: the transpose of :func:`gather`."""
     for image in range(images.shape[0]):
         for place in range(images.shape[1]):
             images[image, place] = 0.0
-        for occurrence in range(inverse.shape[0]):
-            for place in range(inverse.shape[1]):
-                found = inverse[occurrence, place]
-                if found != NOWHERE:
-                    images[image, place] += values[image, found]
+        for k in range(table.size):
+            images[image, table[k]] += values[image, k]
 
 
 @kernel

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 from precad.learning import image_kernels
-from precad.learning.windows import Memory, Windows, laid_out_as, pair, planes
+from precad.learning.windows import Memory, Windows, laid_out_as, planes
 
 
 @dataclass
@@ -248,78 +248,13 @@ class GroupNorm(_Norm):
         return x.reshape(*x.shape[:2], -1).sum(2)
 
 
-def layer(module: nn.Module) -> Layer | None:
-    """The rule for ``module``, or None if there is none."""
-    kind = _RULES.get(type(module))
-    return kind(module) if kind is not None and not has_hooks(module) and _supported(module) else None
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether more happens in its passes than its type tells."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
-
-
-def _supported(module: Any) -> bool:
-    match module:
-        case nn.Conv2d():
-            return (
-                module.groups == 1
-                and module.padding_mode == "zeros"
-                and (module.padding != "same" or all(d * (k - 1) % 2 == 0 for d, k in _spans(module)))
-            )
-        case nn.Embedding():
-            return module.max_norm is None and not module.sparse and not module.scale_grad_by_freq
-        case nn.Dropout():
-            return module.p == 0 or not module.training
-        case nn.ELU() | nn.LeakyReLU() | nn.SiLU():
-            return not module.inplace
-        case nn.MaxPool2d():
-            return not module.return_indices and not module.ceil_mode and pair(module.padding) == (0, 0)
-        case nn.Flatten():
-            return module.start_dim == 1 and module.end_dim == -1
-    return True
-
-
 def _present(parameter: Tensor | None) -> Tensor:
     if parameter is None:
         raise TypeError("the layer has no weight")
     return parameter
 
 
-def _spans(conv: Any) -> Any:
-    return zip(conv.dilation, conv.kernel_size, strict=True)
-
-
 def _padding(conv: Any) -> Any:
     if conv.padding == "same":
-        return tuple(d * (k - 1) // 2 for d, k in _spans(conv))
+        return tuple(d * (k - 1) // 2 for d, k in zip(conv.dilation, conv.kernel_size, strict=True))
     return (0, 0) if conv.padding == "valid" else conv.padding
-
-
-_RULES: dict[type[nn.Module], type[Layer]] = {
-    nn.ReLU: ReLU,
-    nn.Tanh: Tanh,
-    nn.Linear: Linear,
-    nn.Conv2d: Conv2d,
-    nn.MaxPool2d: MaxPool2d,
-    nn.Flatten: Flatten,
-    nn.Embedding: Embedding,
-    nn.LayerNorm: LayerNorm,
-    nn.GroupNorm: GroupNorm,
-    **dict.fromkeys(
-        (
-            nn.Sigmoid,
-            nn.GELU,
-            nn.ELU,
-            nn.LeakyReLU,
-            nn.SiLU,
-            nn.AvgPool2d,
-            nn.AdaptiveAvgPool2d,
-            nn.Identity,
-            nn.Dropout,
-        ),
-        Layer,
-    ),
-}

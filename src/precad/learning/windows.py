@@ -33,7 +33,6 @@ class Tables(NamedTuple):
 
     window: Places
     flat: Places
-    inverse: Places
     by_position: bool
 
 
@@ -74,21 +73,20 @@ class Windows:
         x = memory.take("dx", shape, patches)
         images = records(x) if tables.by_position else planes(x)
         stored = patches.transpose(1, 2) if tables.by_position else patches
-        image_kernels.gather_sums(stored.reshape(len(images), -1).numpy(), tables.inverse, images)
+        image_kernels.scatter(stored.reshape(len(images), -1).numpy(), tables.flat, images)
         return x
 
     def tables(self, shape: torch.Size) -> Tables:
         """By position: one table for all channels of a record, its rows the positions. Else one for each channel."""
         if shape[1:] not in self._tables:
-            window = image_kernels.window_table((shape[2], shape[3]), self.size, self.stride, self.dilation)
-            places = shape[2] * shape[3]
-            by_position = window.shape[1] > shape[1] * window.shape[0]
+            channels, height, width = shape[1:]
+            window = image_kernels.window_table((height, width), self.size, self.stride, self.dilation)
+            by_position = window.shape[1] > channels * window.shape[0]
             flat = window
             if by_position:
-                channels = np.arange(shape[1], dtype=np.uint64) * np.uint64(places)
-                flat, places = (channels[:, None, None] + window).reshape(-1, window.shape[1]).T, shape[1] * places
-            inverse = image_kernels.inverse_table(flat, places)
-            self._tables[shape[1:]] = Tables(window, flat.ravel(), inverse, by_position)
+                starts = np.arange(channels, dtype=np.uint64) * np.uint64(height * width)
+                flat = (starts[:, None, None] + window).reshape(-1, window.shape[1]).T
+            self._tables[shape[1:]] = Tables(window, flat.ravel(), by_position)
         return self._tables[shape[1:]]
 
 
