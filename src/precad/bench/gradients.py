@@ -1,5 +1,6 @@
 """The clipped sums of a round's clients against the usual ways, which take one client at a time."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ def _vmap(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
 
 def _with_opacus(model: nn.Module) -> Any:
     try:
-        from opacus import GradSampleModule  # type: ignore[import-not-found]
+        from opacus import GradSampleModule
     except ImportError:
         return None
     return GradSampleModule(model)
@@ -81,7 +82,9 @@ def _with_opacus(model: nn.Module) -> Any:
 
 def _opacus(hooked: Any, x: Tensor, y: Tensor) -> list[Tensor]:
     hooked.zero_grad(set_to_none=True)
-    nn.functional.cross_entropy(hooked(x), y).backward()  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, about Opacus' hooks
+        nn.functional.cross_entropy(hooked(x), y).backward()  # type: ignore[no-untyped-call]
     return _clipped([p.grad_sample for p in hooked.parameters()])
 
 
