@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from precad.learning.hyperparameters import Hyperparameters
 
 Split = Literal["shards", "dirichlet", "iid"]
-ModelName = Literal["auto", "linear"]
+ModelName = Literal["auto", "linear", "frequencies"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,9 @@ class TaskConfig:
     dataset: str = "digits"
     """digits, mnist, fashion or cifar10; or ``module:function``, which gets these values and returns a ``Task``."""
     model: ModelName = "auto"
-    """The paper's network for the data set, or a linear model."""
+    """The paper's network for the data set, a linear model, or one without bias on the lowest frequencies."""
+    frequencies: int = 8
+    """Of the model of that name: it sees frequencies² − 1 numbers of an image."""
     activation: Literal["relu", "tanh"] = "relu"
     clients: int = 100
     """n."""
@@ -33,7 +35,7 @@ class TaskConfig:
     """The Dirichlet split's concentration."""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "shards_per_client", "records_per_client"):
+        for name in ("clients", "shards_per_client", "records_per_client", "frequencies"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.alpha > 0:
