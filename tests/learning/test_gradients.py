@@ -1,5 +1,6 @@
 """The engine: models by hand and by torch, clients' sums to the bit, and what it refuses."""
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -234,10 +235,23 @@ def test_doubles_are_taken_as_floats() -> None:
     assert np.array_equal(engine_of(model.double()).per_record(theta, x.double(), y), expected)
 
 
-def test_torch_keeps_its_threads() -> None:
-    before = torch.get_num_threads()
-    model = seeded(digits_model)
-    clipped(engine_of(model, threads=4), model, normal(80, 64), classes(80), [80])
+@pytest.mark.parametrize("fails", [False, True])
+def test_torch_has_its_threads_again(fails: bool) -> None:
+    model, x, y = seeded(digits_model), normal(80, 64), classes(80)
+    before, seen = torch.get_num_threads(), []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        seen.append(torch.get_num_threads())
+        if fails:
+            raise KeyError
+        return functional.cross_entropy(outputs, targets)
+
+    engine = PerRecordGradients(model, loss, threads=4)
+    with contextlib.ExitStack() as stack:
+        if fails:
+            stack.enter_context(pytest.raises(KeyError))
+        clipped(engine, model, x, y, [80])
+    assert set(seen) == {1}
     assert torch.get_num_threads() == before
 
 

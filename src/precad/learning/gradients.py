@@ -8,8 +8,9 @@ which gives the same gradients but for rounding.
 import copy
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -36,6 +37,7 @@ class PerRecordGradients:
     for every record. A model that mixes records or keeps state across them is refused (PROTOCOL §9). ``inputs`` and
     ``targets`` are tensors with one record per row. Same arguments and torch threads, same bits; a record's gradient
     does not depend on the values of the others. One object serves one thread at a time, as it keeps its buffers.
+    Chunks are spread over ``threads`` (torch's present number by default), and torch itself uses one thread meanwhile.
     """
 
     dim: int
@@ -154,7 +156,8 @@ class PerRecordGradients:
         if len(chunks) <= 1 or len(self._lanes) == 1:
             work(0)
         else:
-            list(_pool(len(self._lanes)).map(work, range(len(self._lanes))))
+            with _one_torch_thread():
+                list(_pool(len(self._lanes)).map(work, range(len(self._lanes))))
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._device, torch.float32 if tensor.is_floating_point() else None)
@@ -200,19 +203,29 @@ def _chunks(records: int, dim: int, lanes: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Torch uses one thread per caller; its number of threads is common to the process, so calls are counted."""
+    global _callers, _torch_threads
+    with _counting:
+        if not _callers:
+            _torch_threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _callers += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _callers -= 1
+            if not _callers:
+                torch.set_num_threads(_torch_threads)
+
+
+_counting = threading.Lock()
+_callers, _torch_threads = 0, 1
+
+
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads in which torch itself uses one thread each."""
-    before = torch.get_num_threads()
-    barrier = threading.Barrier(threads + 1)
-
-    def start() -> None:
-        torch.set_num_threads(1)
-        barrier.wait()
-
-    pool = ThreadPoolExecutor(threads, "precad-gradients")
-    for _ in range(threads):
-        pool.submit(start)
-    barrier.wait()
-    torch.set_num_threads(before)  # torch keeps one number per thread, and a common one for threads to come
-    return pool
+    """Its threads each tell torch's BLAS, which asks them and not the process, to use one thread."""
+    return ThreadPoolExecutor(threads, "precad-gradients", torch.set_num_threads, (1,))
