@@ -10,7 +10,7 @@ DEV := $(VENV)/dev-$(HERE)
 .PHONY: demo test bench clean
 
 demo: $(CORE)
-	@$(BIN)/python -m precad demo
+	@$(BIN)/python -m precad train
 
 test: $(DEV)
 	@$(BIN)/python -m ruff check
@@ -25,7 +25,7 @@ bench: $(CORE)
 $(CORE): pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing precad into $(VENV) ..."
-	@$(PIP) install --editable .
+	@$(PIP) install --editable '.[train]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(CORE)

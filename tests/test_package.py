@@ -135,7 +135,7 @@ def test_privacy_answers_for_both_adversaries() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "give either --sigma or --target-epsilon"),
+        ([], "give --sigma, such as 1, or --target-epsilon"),
         (["--sigma", "1", "--record-rate", "1.2"], "must be in (0, 1], got 1.2"),
         (["--sigma", "1", "--delta", "0"], "--delta must be in (0, 1)"),
         (["--sigma", "1", "--rounds", "-3"], "--rounds must be at least 1, got -3"),
@@ -163,6 +163,46 @@ def test_certify_says_when_it_says_nothing() -> None:
     wrong = run(app, ["certify", "--clean-loss", "2"])
     assert wrong.exit_code == 2
     assert "the clean loss must be in [0, 1.0], got 2.0" in wrong.output
+
+
+def test_certify_names_the_nearest_settings() -> None:
+    answer = json.loads(run(app, ["certify", "--json"]).output)
+    assert answer["noise_needed"] == answer["nearest"]["noise"] == pytest.approx(4.2, rel=5e-3)
+    assert set(answer["nearest"]) == {"noise", "client_bound", "rounds", "client_rate", "malicious"}
+    assert answer["nearest"]["malicious"] is None
+    assert "K: none" in run(app, ["certify"]).output
+
+
+def test_certify_from_clean_runs(tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    errors.write_text("0.1\n" * 300)
+    options = ["--malicious", "2", "--rounds", "10", "--client-rate", "1", "--sigma", "20", "--client-bound", "2"]
+    options += ["--clean-errors", str(errors)]
+    accuracy = json.loads(run(app, ["certify", *options, "--json"]).output)["certified_accuracy"]
+    assert accuracy["runs"] == 300
+    assert 0.8 < accuracy["expected_accuracy"] < 0.9
+    assert "from 300 clean runs, with confidence 0.99" in run(app, ["certify", *options]).output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--validation", "none"], "use proof or triples"),
+        (["--normalise", "realised"], "use constant"),
+        (["--malicious", "101"], "--malicious must be in [1, 100], the number of clients; got 101"),
+        (["--malicious", "0"], "--malicious must be in [1, 100]"),
+        (["--clients", "0"], "--clients must be at least 1, got 0"),
+        (["--rounds", "-3"], "--rounds must be at least 1, got -3"),
+        (["--client-rate", "1.2"], "must be in (0, 1], got 1.2"),
+        (["--client-bound", "0"], "--client-bound must be a finite number above 0, got 0.0"),
+        (["--clean-errors", "no-such-file"], "cannot be read: No such file"),
+        (["--confidence", "1", "--clean-errors", "pyproject.toml"], "must hold one number in [0, 1] a line"),
+    ],
+)
+def test_certify_says_what_is_allowed(options: list[str], words: str) -> None:
+    result = run(app, ["certify", *options])
+    assert result.exit_code == 2
+    assert words in result.output
 
 
 def test_ledger_commands(tmp_path: Path) -> None:

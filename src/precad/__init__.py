@@ -11,15 +11,31 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from precad.errors import PrecadError, ProtocolError
+    from precad.learning.api import Trained, train
+    from precad.learning.hyperparameters import Hyperparameters
+    from precad.learning.training import Task
     from precad.params import Params
 
 _HOMES = {
+    "Hyperparameters": "precad.learning.hyperparameters",
     "Params": "precad.params",
     "PrecadError": "precad.errors",
     "ProtocolError": "precad.errors",
+    "Task": "precad.learning.training",
+    "Trained": "precad.learning.api",
+    "train": "precad.learning.api",
 }
 
-__all__ = ["Params", "PrecadError", "ProtocolError", "__version__"]
+__all__ = [
+    "Hyperparameters",
+    "Params",
+    "PrecadError",
+    "ProtocolError",
+    "Task",
+    "Trained",
+    "__version__",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:

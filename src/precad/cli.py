@@ -2,15 +2,13 @@
 
 import io
 import json
-import math
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from precad import cli_reproduce, cli_train
-from precad.terminal import plain_errors, working
+from precad import cli_certify, cli_ledger, cli_privacy, cli_reproduce, cli_train
+from precad.cli_common import JsonOption, need_torch, plain_errors, working
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,14 +17,14 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure the speed of precad on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-ledger = typer.Typer(help="Read the ledger of who took part, and what it cost.", no_args_is_help=True)
-app.add_typer(ledger, name="ledger")
 app.command()(cli_train.train)
 app.command()(cli_train.resume)
 app.command()(cli_reproduce.reproduce)
+app.command()(cli_privacy.privacy)
+app.command()(cli_certify.certify)
+app.add_typer(cli_ledger.ledger, name="ledger")
 
 ModeOption = Annotated[Literal["proof", "triples", "none"], typer.Option(help="How updates are validated.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -99,130 +97,6 @@ def protocol(
     Console().print(table)
 
 
-@app.command()
-def privacy(
-    sigma: Annotated[float | None, typer.Option(help="σ, each server's noise over the sensitivity.")] = None,
-    rounds: Annotated[int, typer.Option(help="T, the rounds of the run.")] = 5000,
-    client_rate: Annotated[float, typer.Option(help="q, the probability that a client is selected.")] = 0.1,
-    record_rate: Annotated[float, typer.Option(help="p, the probability that a record is in a sample.")] = 0.05,
-    delta: Annotated[float, typer.Option(help="δ, far below one over the number of records.")] = 1e-5,
-    participations: Annotated[
-        int | None, typer.Option(help="T_i, the most rounds a client takes part in; ⌈q·T⌉ if not given.")
-    ] = None,
-    target_epsilon: Annotated[
-        float | None, typer.Option(help="Find the σ for this ε against a corrupted server, and show it.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a run costs one record in ε, against a corrupted server and against the other clients."""
-    from precad import privacy_report
-
-    with plain_errors(), working("accounting"):
-        report = privacy_report.make(
-            sigma=sigma,
-            rounds=rounds,
-            client_rate=client_rate,
-            record_rate=record_rate,
-            delta=delta,
-            participations=participations,
-            target_epsilon=target_epsilon,
-        )
-    if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=2))
-        return
-    from rich.console import Console
-
-    Console().print(report.as_table(), report.notes(), sep="\n")
-
-
-@app.command()
-def certify(
-    malicious: Annotated[int, typer.Option(help="K, the number of malicious clients.")] = 1,
-    rounds: Annotated[int, typer.Option(help="T, the rounds of the run.")] = 5000,
-    client_rate: Annotated[float, typer.Option(help="q, the probability that a client is selected.")] = 0.1,
-    sigma: Annotated[float, typer.Option(help="σ, each server's noise over the sensitivity R.")] = 1.0,
-    record_bound: Annotated[float, typer.Option(help="R, the bound on one record's gradient.")] = 2.0,
-    client_bound: Annotated[float, typer.Option(help="C, the bound on a client's update.")] = 30.0,
-    clean_loss: Annotated[float, typer.Option(help="L, the expected loss of a record without attack.")] = 0.05,
-    largest_loss: Annotated[float, typer.Option(help="B, the largest loss there is.")] = 1.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Bound what malicious clients can do to the expected loss of a record, whatever they send."""
-    from dataclasses import asdict
-
-    from precad.privacy import certificate
-
-    with plain_errors(), working("certifying"):
-        noise = math.sqrt(2) * sigma * record_bound / client_bound
-        threat = certificate.Threat(malicious=malicious, rounds=rounds, client_rate=client_rate, noise=noise)
-        bounds = certificate.rigorous(threat, clean_loss, largest_loss)
-        paper = certificate.as_in_the_paper(threat, clean_loss, largest_loss)
-        halfway = (clean_loss + largest_loss) / 2
-        needed = certificate.least_noise(threat, clean_loss, halfway, largest_loss) if bounds.vacuous else None
-    if as_json:
-        answer = {"noise": noise, "rigorous": asdict(bounds), "paper": asdict(paper), "noise_needed": needed}
-        typer.echo(json.dumps(answer, indent=2))
-        return
-    typer.echo(f"{malicious} malicious of all clients, noise σ̃ = √2·σ·R/C = {noise:.4g} in units of C")
-    typer.echo(
-        f"  certified: the expected loss is between {bounds.lower:.4f} and {bounds.upper:.4f} (clean: {clean_loss})"
-    )
-    typer.echo(f"  as in the paper (asymptotic, not a bound): between {paper.lower:.4f} and {paper.upper:.4f}")
-    if needed is not None:
-        typer.echo(
-            f"The certificate is vacuous here: it says nothing. It falls below {halfway:g} from σ̃ = {needed:.3g} on: "
-            f"{needed / noise:,.3g} times the noise, or as much less C, or fewer rounds, or a lower rate."
-        )
-
-
-LedgerPath = Annotated[Path, typer.Argument(help="The ledger's file.")]
-
-
-@ledger.command("show")
-def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
-    """Show every client's participations and what they have cost it in ε."""
-    from precad.privacy.ledger import Ledger
-
-    with plain_errors():
-        exported = Ledger.load(path).export()
-    if as_json:
-        typer.echo(json.dumps(exported["clients"], indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("client", title=f"{len(exported['rounds']):,} rounds, δ = {exported['terms']['delta']:g}")
-    for column in ("participations", "ε against server", "ε against clients"):
-        table.add_column(column, justify="right")
-    for name, client in exported["clients"].items():
-        costs = (f"{client['epsilon'][adversary]:.3f}" for adversary in ("server", "clients"))
-        table.add_row(name, f"{client['participations']:,}", *costs)
-    Console().print(table)
-
-
-@ledger.command("verify")
-def ledger_verify(path: LedgerPath) -> None:
-    """Recompute every link of the hash chain and every count."""
-    from precad.privacy.ledger import Ledger
-
-    with plain_errors():
-        last = Ledger.load(path).verify()
-    typer.echo(f"the ledger is whole; its last link is {last or 'none: no round was counted'}")
-
-
-@ledger.command("export")
-def ledger_export(
-    path: LedgerPath,
-    as_csv: Annotated[bool, typer.Option("--csv", help="One line a client, instead of JSON.")] = False,
-) -> None:
-    """Print all that an auditor needs to recompute every figure, as JSON or CSV."""
-    from precad.privacy.ledger import Ledger
-
-    with plain_errors():
-        book = Ledger.load(path)
-        typer.echo(book.export_csv().rstrip() if as_csv else json.dumps(book.export(), indent=2))
-
-
 @bench.command("protocol")
 def bench_protocol(
     dim: Annotated[int, typer.Option(help="d, the number of the model's parameters.")] = 26_010,
@@ -249,6 +123,31 @@ def bench_protocol(
             name, f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
         )
     Console().print(table)
+
+
+@bench.command("training")
+def bench_training(as_json: JsonOption = False) -> None:
+    """Time one iteration of training, ten clients, under each protocol; and per-record gradients against Opacus."""
+    with plain_errors(), working("timing iterations of training"):
+        need_torch()
+        from precad.bench import training as benchmark
+
+        rows = benchmark.run()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    for name, row in rows.items():
+        table = Table("figure", title=f"precad bench training: {name}")
+        table.add_column("value", justify="right")
+        stages = {f"stage: {stage}": value for stage, value in row.pop("stages_ms").items()}
+        for figure, value in (row | stages).items():
+            target = benchmark.TARGETS.get(figure)
+            limit = f" (≤ {target:g}{'' if value <= target else ', missed'})" if target else ""
+            table.add_row(figure, "-" if value is None else f"{value:,.2f}{limit}")
+        Console().print(table)
 
 
 @bench.command()

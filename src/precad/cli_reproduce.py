@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from precad.cli_train import DataOption, need_torch
-from precad.terminal import plain_errors
+from precad.cli_common import need_torch, plain_errors
+from precad.cli_train import DataOption
 
 
 def reproduce(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from precad.cli_common import need_torch, plain_errors
 from precad.errors import PrecadError
-from precad.terminal import plain_errors
 
 if TYPE_CHECKING:
     from precad.learning.config import RunConfig
@@ -120,15 +120,6 @@ def resume(
         randomness = folder.randomness(settings.seed)
         trainer = _trainer(settings, place, machine["device"], randomness, folder.load())
         _play(folder, trainer, settings, as_json)
-
-
-def need_torch() -> None:
-    """Refuse, in one sentence, to train without the training parts."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("torch", "matplotlib", "PIL", "sklearn") if find_spec(name) is None]
-    if missing:
-        raise PrecadError(f"training needs {', '.join(missing)}: install it with `pip install 'precad[train]'`")
 
 
 def _settings(config: Path | None, preset: str | None, options: Mapping[str, Any]) -> "RunConfig":

@@ -48,7 +48,7 @@ def _round(run: Trainer) -> Round:
 
 def test_the_pixel_pattern_leaves_out_test_images_of_a_zero() -> None:
     images = datasets.load("digits")
-    made = backdoor.pixel_pattern(images, np.arange(10))
+    made = backdoor.pixel_pattern(images, images.normalise, np.arange(10))
     assert len(made.train) == 10
     assert len(made.test) == int((images.y_test != 0).sum())
     assert made.test.batch(np.arange(5))[1].tolist() == [0] * 5
@@ -79,8 +79,9 @@ def test_only_attackers_hold_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_semantic_backdoor_needs_cifar() -> None:
+    images = datasets.load("digits")
     with pytest.raises(ValueError, match="the semantic backdoor is made of the images of CIFAR-10, got digits"):
-        backdoor.semantic(datasets.load("digits"), np.random.default_rng(1))
+        backdoor.semantic(images, images.normalise, np.random.default_rng(1))
 
 
 def test_label_flip_is_a_change_of_records_alone() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from precad.privacy import accounting
+from precad.privacy import accounting, noise
 from precad.privacy.accounting import (
     Accountant,
     Adversary,
@@ -185,6 +185,7 @@ def test_the_client_unit() -> None:
 
 
 def test_the_samplers_distance_is_part_of_the_figure() -> None:
+    assert accounting.SAMPLER_DISTANCE == noise.DISTANCE
     mechanism = seen(Adversary.SERVER, 1.0)
     plain = PldAccountant().epsilon(mechanism, DELTA)
     run = accounting.epsilon_as_run(PldAccountant(), mechanism, DELTA, 26_010)

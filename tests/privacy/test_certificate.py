@@ -1,6 +1,7 @@
 """The certificate: the trial figures, its limits, and that it bounds what an attack can do."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from precad.privacy import certificate
-from precad.privacy.certificate import Threat, as_in_the_paper, least_noise, rigorous
+from precad.privacy.certificate import Threat, as_in_the_paper, certified_accuracy, check_applies, rigorous
+from precad.privacy.nearest import least_noise
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_an_attack_stays_below_the_bound() -> None:
         assert bounds.lower <= loss <= bounds.upper
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.floats(2.0, 20.0), st.floats(0.0, 1.0), st.integers(1, 3))
 def test_bounds_contain_the_clean_loss_and_grow_with_the_attackers(noise: float, loss: float, malicious: int) -> None:
     threat = Threat(malicious=malicious, rounds=10, client_rate=0.5, noise=noise)
@@ -85,7 +87,7 @@ def test_forged_proofs_are_part_of_the_bound(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"malicious": 0}, "K must be a whole number of at least 1, got 0"),
+        ({"malicious": 0}, r"K must be a whole number in \[1, 1000\], got 0"),
         ({"client_rate": 1.5}, r"must be in \(0, 1\], got 1.5"),
         ({"noise": -1.0}, "the noise must be a finite number above 0"),
     ],
@@ -102,3 +104,49 @@ def test_a_wrong_loss_is_named() -> None:
         rigorous(threat, 1.5)
     with pytest.raises(ValueError, match=r"above the clean loss; got 0\.01"):
         least_noise(threat, 0.05, 0.01)
+
+
+class TestCertifiedAccuracy:
+    THREAT = Threat(malicious=5, rounds=10, client_rate=1.0, noise=50.0)
+
+    def test_what_is_certified_by_hand(self) -> None:
+        """300 runs, worst error 0.2: P(error > 0.2) ≤ 1 − 0.01^(1/300), and μ = 5·√10/50."""
+        found = certified_accuracy(self.THREAT, [0.1] * 299 + [0.2], 0.99)
+        attacked = exact_upper(5 * math.sqrt(10) / 50, 1 - 0.01 ** (1 / 300))
+        assert found.accuracy_kept == 0.8
+        assert found.probability == pytest.approx(1 - attacked, abs=2e-3)
+        assert found.expected_accuracy == pytest.approx(0.8 * found.probability)
+
+    def test_more_runs_say_more_and_more_attackers_leave_less(self) -> None:
+        few, many = (certified_accuracy(self.THREAT, [0.1] * runs, 0.99).expected_accuracy for runs in (10, 1000))
+        assert few < many < 0.9
+        worse = certified_accuracy(replace(self.THREAT, malicious=10), [0.1] * 1000, 0.99)
+        assert worse.expected_accuracy < many
+
+    def test_the_confidence_is_kept(self) -> None:
+        """Errors uniform on [0, 1], where P(error > x) = 1 − x is known; 90 % confidence, 20 runs, 20,000 trials."""
+        trials = 20_000
+        worst = np.random.default_rng(0).random((trials, 20)).max(axis=1)
+        failures = int((1 - worst > 1 - 0.1 ** (1 / 20)).sum())
+        assert stats.binom.sf(failures - 1, trials, 0.1) > 1e-6
+        assert stats.binom.cdf(failures, trials, 0.1) > 1e-6
+
+    @pytest.mark.parametrize(
+        ("errors", "confidence", "words"),
+        [
+            ([], 0.99, "at least one clean run"),
+            ([0.1, 1.2], 0.99, r"a test error must be in \[0, 1\], got 1\.2"),
+            ([0.1], 1.0, r"the confidence must be in \(0, 1\), such as 0\.99; got 1\.0"),
+        ],
+    )
+    def test_refusals(self, errors: list[float], confidence: float, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            certified_accuracy(self.THREAT, errors, confidence)
+
+
+def test_a_run_without_a_certificate_is_refused_with_the_reason() -> None:
+    check_applies(normalise="constant", validation="triples")
+    with pytest.raises(ValueError, match=r"validation = none: .* use proof or triples"):
+        check_applies(normalise="constant", validation="none")
+    with pytest.raises(ValueError, match=r"normalise = realised: .* use constant"):
+        check_applies(normalise="realised", validation="proof")

@@ -1,10 +1,12 @@
 """The paper's two backdoors: the attackers' images, and how they train their model θ* (Paper: Experimental Details)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from precad.attacks import data_poisoning, model_poisoning
 from precad.attacks.strategies import AttackContext
@@ -13,6 +15,8 @@ from precad.learning.gradients import PerRecordGradients
 from precad.learning.records import ArrayRecords, Records
 
 Floats = NDArray[np.float64]
+Transform = Callable[[NDArray[np.uint8]], Tensor]
+"""From images to what the model takes."""
 
 LEARNING_RATE = 0.02
 ITERATIONS = 5
@@ -31,7 +35,7 @@ class BackdoorImages:
     test: Records
 
 
-def pixel_pattern(images: ImageData, rows: NDArray[np.int64]) -> BackdoorImages:
+def pixel_pattern(images: ImageData, transform: Transform, rows: NDArray[np.int64]) -> BackdoorImages:
     """A white square in the corner, labelled 0: of the attackers' own training images, and of all test images.
 
     Departure from the paper: test images that show a 0 are left out. A model without backdoor takes them for 0 too,
@@ -40,12 +44,12 @@ def pixel_pattern(images: ImageData, rows: NDArray[np.int64]) -> BackdoorImages:
     others = np.flatnonzero(images.y_test != data_poisoning.PATTERN_LABEL)
     label = data_poisoning.PATTERN_LABEL
     return BackdoorImages(
-        _labelled(images, data_poisoning.pixel_pattern(images.x_train[rows]), label),
-        _labelled(images, data_poisoning.pixel_pattern(images.x_test[others]), label),
+        _labelled(data_poisoning.pixel_pattern(images.x_train[rows]), label, transform),
+        _labelled(data_poisoning.pixel_pattern(images.x_test[others]), label, transform),
     )
 
 
-def semantic(images: ImageData, rng: np.random.Generator) -> BackdoorImages:
+def semantic(images: ImageData, transform: Transform, rng: np.random.Generator) -> BackdoorImages:
     """Cars before a striped wall, labelled bird: rotations and crops of the 12 training and the 4 test images."""
     needed = max(data_poisoning.WALL_TRAIN), max(data_poisoning.WALL_TEST)
     if images.name != "cifar10" or needed[0] >= len(images.x_train) or needed[1] >= len(images.x_test):
@@ -54,8 +58,8 @@ def semantic(images: ImageData, rng: np.random.Generator) -> BackdoorImages:
     test = images.x_test[np.array(data_poisoning.WALL_TEST)]
     label = data_poisoning.WALL_LABEL
     return BackdoorImages(
-        _labelled(images, data_poisoning.rotated_and_cropped(train, TRAIN_VERSIONS, rng), label),
-        _labelled(images, data_poisoning.rotated_and_cropped(test, TEST_VERSIONS, rng), label),
+        _labelled(data_poisoning.rotated_and_cropped(train, TRAIN_VERSIONS, rng), label, transform),
+        _labelled(data_poisoning.rotated_and_cropped(test, TEST_VERSIONS, rng), label, transform),
     )
 
 
@@ -89,6 +93,5 @@ class BackdoorAttack:
         return target
 
 
-def _labelled(images: ImageData, changed: NDArray[np.uint8], label: int) -> ArrayRecords:
-    rows = np.arange(len(changed))
-    return ArrayRecords(changed, np.full(len(changed), label, np.int64), rows, images.normalise)
+def _labelled(images: NDArray[np.uint8], label: int, transform: Transform) -> ArrayRecords:
+    return ArrayRecords(images, np.full(len(images), label, np.int64), np.arange(len(images)), transform)

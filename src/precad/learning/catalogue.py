@@ -1,6 +1,6 @@
 """From a configuration to a task: the data sets, models and presets that precad knows, and the user's own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -8,19 +8,19 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from precad.attacks.data_poisoning import WALL_TEST
 from precad.learning import datasets, models, recruits, splits
 from precad.learning.config import RunConfig, TaskConfig
 from precad.learning.datasets import ImageData
+from precad.learning.frequencies import lowest_frequencies
 from precad.learning.gradients import PerRecordGradients
 from precad.learning.plugins import load_plugin
 from precad.learning.randomness import Randomness
 from precad.learning.records import ArrayRecords
 from precad.learning.training import Task
-
-PRESETS = ("paper", "recommended")
+from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSetting
 
 Table = Mapping[str, Any]
 
@@ -62,8 +62,34 @@ _DIGITS: Table = {
     "evaluate_every": 5,
 }
 
+
+def _certified(dataset: str, setting: CertifiedSetting) -> Table:
+    return {
+        "task": {
+            "dataset": dataset,
+            "model": "frequencies",
+            "frequencies": setting.frequencies,
+            "clients": setting.clients,
+            "split": "iid",
+        },
+        "training": {
+            "rounds": setting.rounds,
+            "client_rate": 1.0,
+            "record_rate": 1.0,
+            "record_bound": setting.client_bound,
+            "client_bound": setting.client_bound,
+            "noise_multiplier": setting.sigma,
+            "learning_rate": setting.learning_rate,
+            "unit": "client",
+        },
+        "evaluate_every": 1,
+    }
+
+
 _TABLES: Mapping[tuple[str, str], Table] = {
     ("digits", "recommended"): _DIGITS,
+    ("digits", "certified"): _certified("digits", CERTIFIED_SMALL),
+    ("mnist", "certified"): _certified("mnist", CERTIFIED),
     ("mnist", "paper"): {"task": {"dataset": "mnist", **_SHARDS}, "training": _PAPER_TRAINING, "evaluate_every": 200},
     ("fashion", "paper"): {
         "task": {"dataset": "fashion", **_SHARDS},
@@ -112,12 +138,13 @@ def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Task:
     images = datasets.load(config.task.dataset, data)  # type: ignore[arg-type]  # load names what it knows
     exclude = recruits.kept_from_honest(config.malicious, images)
     rows = _split(config.task, images.y_train, randomness.generator("split"), exclude)
-    train = partial(ArrayRecords, images.x_train, images.y_train, transform=images.normalise)
+    transform = _transform(config.task, images)
+    train = partial(ArrayRecords, images.x_train, images.y_train, transform=transform)
     names = client_names(len(rows))
     test_rows = np.arange(len(images.y_test))
     if recruits.has_semantic_backdoor(config.malicious, images):
         test_rows = np.delete(test_rows, WALL_TEST)
-    test = ArrayRecords(images.x_test, images.y_test, test_rows, images.normalise)
+    test = ArrayRecords(images.x_test, images.y_test, test_rows, transform)
     clients = {name: train(indices) for name, indices in zip(names, rows, strict=True)}
     for name, records in clients.items():
         if len(records) == 0:
@@ -138,11 +165,21 @@ def initial_model(task: TaskConfig, images: ImageData, randomness: Randomness) -
     """The network of a data set, with torch's usual first weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(randomness.torch_seed("first weights"))
+        if task.model == "frequencies":
+            linear = nn.Linear(task.frequencies**2 - 1, images.classes, bias=False)
+            nn.init.zeros_(linear.weight)
+            return linear
         if task.model == "linear":
             return nn.Sequential(nn.Flatten(), nn.Linear(images.x_train[0].size, images.classes))
         if task.dataset == "digits":
             return models.digits_model()
         return (models.cifar_cnn if task.dataset == "cifar10" else models.mnist_cnn)(task.activation)
+
+
+def _transform(task: TaskConfig, images: ImageData) -> Callable[[NDArray[np.uint8]], Tensor]:
+    if task.model == "frequencies":
+        return partial(lowest_frequencies, size=task.frequencies)
+    return images.normalise
 
 
 def _split(

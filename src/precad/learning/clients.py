@@ -23,9 +23,8 @@ from precad.privacy.sampling import poisson_sample
 Floats = NDArray[np.float64]
 GROUP = 16
 """How many clients compute at a time: memory does not grow with their number."""
-SAMPLING = digest(b"precad sampling")
-"""What samples are bound to: not to the protocol, so that with one seed all protocols select the same clients and
-records. A private run's samples are its own, as its randomness is."""
+SAMPLES = digest(b"precad samples")
+"""In the place of a task's digest: with one seed, all protocols select the same clients and records."""
 
 
 class SimulatedClients:
@@ -107,7 +106,7 @@ class SimulatedClients:
         clip = self._hyperparameters.protocol is not Protocol.PLAIN and self._hyperparameters.unit is Unit.RECORD
         inputs, targets, counts = [], [], []
         for name in names:
-            stream = self._randomness.stream(Purpose.SAMPLE, Context(SAMPLING, round_.number, name))
+            stream = self._randomness.stream(Purpose.SAMPLE, Context(SAMPLES, round_.number, name))
             records = self._records[name]
             indices = poisson_sample(stream, len(records), self._hyperparameters.record_rate)
             counts.append(len(indices))

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from precad.learning.hyperparameters import Hyperparameters
 
 Split = Literal["shards", "dirichlet", "iid"]
-ModelName = Literal["auto", "linear"]
+ModelName = Literal["auto", "linear", "frequencies"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,9 @@ class TaskConfig:
     dataset: str = "digits"
     """digits, mnist, fashion or cifar10; or ``module:function``, which gets these values and returns a ``Task``."""
     model: ModelName = "auto"
-    """The paper's network for the data set, or a linear model."""
+    """The paper's network for the data set, a linear model, or one without bias on the lowest frequencies."""
+    frequencies: int = 8
+    """Of the model of that name: it sees frequencies² − 1 numbers of an image."""
     activation: Literal["relu", "tanh"] = "relu"
     clients: int = 100
     """n."""
@@ -33,7 +35,7 @@ class TaskConfig:
     """The Dirichlet split's concentration."""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "shards_per_client", "records_per_client"):
+        for name in ("clients", "shards_per_client", "records_per_client", "frequencies"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.alpha > 0:
@@ -147,11 +149,11 @@ def _build(kind: type[_Built], table: Table, where: str) -> _Built:
     for key in table:
         if key not in names:
             raise ValueError(f"{where} has no key {key!r}; it may have {', '.join(names)}")
-    values = {key: _convert(hints[key], value, key) for key, value in table.items()}
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{where}: {str(error).partition('() ')[2]}") from None
+    required = [item.name for item in fields(kind) if item.default is MISSING]  # type: ignore[arg-type]
+    missing = [name for name in required if name not in table]
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}")
+    return kind(**{key: _convert(hints[key], value, key) for key, value in table.items()})
 
 
 def _convert(kind: Any, value: Any, key: str) -> Any:

@@ -7,25 +7,26 @@ which gives the same gradients but for rounding.
 
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
-from precad.learning import layers
-from precad.learning.layers import Layer, Parameters
+from precad.learning.chain import chain
+from precad.learning.lane import Lane, LossFunction
 from precad.privacy.record_sums import add_clipped, check_record_bound
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""(outputs, targets) → the mean over the batch of a loss of each record, as ``F.cross_entropy``."""
+__all__ = ["LossFunction", "PerRecordGradients", "check_model"]
 
-MAX_RECORDS = 512
-MAX_ENTRIES = 1 << 23
-"""Of a chunk: records, and entries of their gradients (32 MiB)."""
+MIN_RECORDS, MAX_RECORDS = 16, 256
+MAX_ENTRIES = 1 << 24
+"""Of a chunk: records, and entries of their gradients (64 MiB)."""
 
 
 class PerRecordGradients:
@@ -36,23 +37,37 @@ class PerRecordGradients:
     for every record. A model that mixes records or keeps state across them is refused (PROTOCOL §9). ``inputs`` and
     ``targets`` are tensors with one record per row. Same arguments and torch threads, same bits; a record's gradient
     does not depend on the values of the others. One object serves one thread at a time, as it keeps its buffers.
+    Chunks are spread over ``threads`` (torch's present number by default), and torch itself uses one thread meanwhile.
     """
 
     dim: int
+    """How many parameters are trained."""
 
-    def __init__(self, model: nn.Module, loss: LossFunction, device: torch.device | str = "cpu") -> None:
+    by_hand: bool
+    """Whether the model is a chain of known layers."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: LossFunction,
+        *,
+        device: torch.device | str = "cpu",
+        threads: int | None = None,
+    ) -> None:
         check_model(model)
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
         self._device = torch.device(device)
-        self._model = copy.deepcopy(model).to(self._device)
-        self._loss = loss
-        trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        own = copy.deepcopy(model).to(self._device, torch.float32)
+        trained = {name: p for name, p in own.named_parameters() if p.requires_grad}
         self._shapes = {name: p.shape for name, p in trained.items()}
         ends = list(itertools.accumulate(p.numel() for p in trained.values()))
         self._slices = {name: slice(end - p.numel(), end) for (name, p), end in zip(trained.items(), ends, strict=True)}
         self.dim = ends[-1]
-        self._steps = _chain(self._model)
-        self._chunk = max(1, min(MAX_RECORDS, MAX_ENTRIES // self.dim))
-        self._buffer = torch.empty(0, self.dim, device=self._device)
+        steps = chain(own)
+        self.by_hand = steps is not None
+        lanes = (threads or torch.get_num_threads()) if self.by_hand and self._device.type == "cpu" else 1
+        self._lanes = [Lane(own, loss, steps, self._slices) for _ in range(lanes)]
 
     def clipped_sums(
         self,
@@ -69,86 +84,89 @@ class PerRecordGradients:
         Client i owns the next ``counts[i]`` rows, maybe none. One row per client; see ``add_clipped`` for the bound.
         """
         check_record_bound(record_bound, fractional_bits)
-        owners = _owners(counts, inputs)
         sums = np.zeros((len(counts), self.dim), np.int64)
-        for rows, gradients in self._chunks(theta, inputs, targets):
-            add_clipped(gradients.cpu().numpy(), owners[rows], record_bound, fractional_bits, sums)
+
+        def add(gradients: Tensor, client: int) -> None:
+            add_clipped(gradients.cpu().numpy(), record_bound, fractional_bits, sums[client])
+
+        self._each_client(theta, inputs, targets, counts, add)
         return sums
 
     def sums(
         self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor, counts: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Each client's plain sum of its records' gradients, for training without privacy."""
-        _owners(counts, inputs)
         sums = np.zeros((len(counts), self.dim))
-        parameters = {name: p.requires_grad_() for name, p in self._parameters(theta).items()}
-        ends = np.cumsum(counts)
-        for out, count, end in zip(sums, counts, ends, strict=True):
-            if count:
-                rows = slice(end - count, end)
-                outputs = functional_call(self._model, parameters, (inputs[rows].to(self._device),))
-                loss = self._loss(outputs, targets[rows].to(self._device)) * int(count)
-                parts = torch.autograd.grad(loss, list(parameters.values()))
-                out[:] = torch.cat([part.flatten() for part in parts]).cpu().numpy()
+
+        def add(gradients: Tensor, client: int) -> None:
+            sums[client] += gradients.sum(0).cpu().numpy()
+
+        self._each_client(theta, inputs, targets, counts, add)
         return sums
 
     def per_record(self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor) -> NDArray[np.float32]:
         """The gradient of every record, one per row."""
         out = np.empty((len(inputs), self.dim), np.float32)
-        for rows, gradients in self._chunks(theta, inputs, targets):
+
+        def copy_out(rows: slice, gradients: Tensor) -> None:
             out[rows] = gradients.cpu().numpy()
+
+        self._each_chunk(theta, inputs, targets, copy_out)
         return out
 
-    def _chunks(self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Rows, and their gradients in a buffer that the next step overwrites."""
+    def _each_client(
+        self,
+        theta: NDArray[np.float64],
+        inputs: Tensor,
+        targets: Tensor,
+        counts: NDArray[np.int64],
+        add: Callable[[Tensor, int], None],
+    ) -> None:
+        """Call ``add`` on the gradients of each client, or on parts of them, never at once for the same client."""
+        ends = _ends(counts, len(inputs))
+        locks = [threading.Lock() for _ in ends]
+
+        def add_parts(rows: slice, gradients: Tensor) -> None:
+            first = int(np.searchsorted(ends, rows.start, side="right"))
+            start = rows.start
+            for client in range(first, len(ends)):
+                stop = min(int(ends[client]), rows.stop)
+                if start < stop:
+                    with locks[client]:
+                        add(gradients[start - rows.start : stop - rows.start], client)
+                start = max(start, stop)
+
+        self._each_chunk(theta, inputs, targets, add_parts)
+
+    def _each_chunk(
+        self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor, use: Callable[[slice, Tensor], None]
+    ) -> None:
+        """Call ``use`` on the rows of each chunk and their gradients, which the lane's next chunk overwrites."""
         if len(inputs) != len(targets):
             raise ValueError(f"expected one target per record, got {len(inputs)} records and {len(targets)} targets")
         parameters = self._parameters(theta)
-        gradients_of = self._by_torch if self._steps is None else self._by_hand
-        for start in range(0, len(inputs), self._chunk):
-            rows = slice(start, min(start + self._chunk, len(inputs)))
-            size = rows.stop - rows.start
-            if len(self._buffer) < size:
-                self._buffer = torch.empty(size, self.dim, device=self._device)
-            out = self._buffer[:size]
+        chunks = _chunks(len(inputs), self.dim, len(self._lanes))
+
+        def work(lane: int) -> None:
             with torch.no_grad():
-                gradients_of(parameters, inputs[rows].to(self._device), targets[rows].to(self._device), out)
-            yield rows, out
+                for rows in chunks[lane :: len(self._lanes)]:
+                    x, y = (self._moved(tensor[rows]) for tensor in (inputs, targets))
+                    use(rows, self._lanes[lane].gradients(parameters, x, y))
+
+        if len(chunks) <= 1 or len(self._lanes) == 1:
+            work(0)
+        else:
+            with _one_torch_thread():
+                list(_pool(len(self._lanes)).map(work, range(len(self._lanes))))
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._device, torch.float32 if tensor.is_floating_point() else None)
 
     def _parameters(self, theta: NDArray[np.float64]) -> dict[str, Tensor]:
         if theta.shape != (self.dim,):
             raise ValueError(f"theta must be a vector of {self.dim} parameters, got shape {theta.shape}")
         flat = torch.from_numpy(theta.astype(np.float32)).to(self._device)
         return {name: flat[self._slices[name]].view(shape) for name, shape in self._shapes.items()}
-
-    def _by_torch(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, out: Tensor) -> None:
-        def loss(values: dict[str, Tensor], x: Tensor, target: Tensor) -> Tensor:
-            return self._loss(functional_call(self._model, values, (x[None],)), target[None])
-
-        found = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(parameters, inputs, targets)
-        for name, place in self._slices.items():
-            out[:, place] = found[name].flatten(1)
-
-    def _by_hand(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, out: Tensor) -> None:
-        assert self._steps is not None
-        shaped = {name: out[:, place].view(-1, *self._shapes[name]) for name, place in self._slices.items()}
-        x, kept = inputs, []
-        for prefix, layer in self._steps:
-            own = self._own(prefix, layer, parameters)
-            x, saved = layer.forward(x, own)
-            kept.append((saved, own))
-        dx = _output_gradient(self._loss, x, targets)
-        first = next(i for i, (prefix, _) in enumerate(self._steps) if any(n.startswith(prefix) for n in self._shapes))
-        for i in range(len(kept) - 1, first - 1, -1):
-            (prefix, layer), (saved, own) = self._steps[i], kept[i]
-            gradients = Parameters(shaped.get(f"{prefix}weight"), shaped.get(f"{prefix}bias"))
-            dx = layer.backward(dx, saved, own, gradients, i > first)
-
-    @staticmethod
-    def _own(prefix: str, layer: Layer, parameters: dict[str, Tensor]) -> Parameters:
-        """The layer's parameters at θ; those that are frozen, from the model."""
-        found = [parameters.get(prefix + name, getattr(layer.module, name, None)) for name in ("weight", "bias")]
-        return Parameters(*found)
 
 
 def check_model(model: nn.Module) -> None:
@@ -169,44 +187,45 @@ def check_model(model: nn.Module) -> None:
         raise ValueError("the model has no trainable parameters")
 
 
-def _chain(model: nn.Module) -> list[tuple[str, Layer]] | None:
-    """The layers of a chain that can be differentiated by hand, with the prefixes of their parameters, or None."""
-    names = [name for name, _ in model.named_parameters()]
-    if len(names) != len(list(model.named_parameters(remove_duplicate=False))):
-        return None  # tied parameters
-    steps = []
-    for prefix, module in _flattened("", model):
-        layer = layers.layer(module)
-        if layer is None:
-            return None
-        steps.append((prefix, layer))
-    return steps
-
-
-def _flattened(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    if type(module) is nn.Sequential and not layers.has_hooks(module):
-        for name, child in module.named_children():
-            yield from _flattened(f"{prefix}{name}.", child)
-    else:
-        yield prefix, module
-
-
-def _output_gradient(loss: LossFunction, outputs: Tensor, targets: Tensor) -> Tensor:
-    if _is_cross_entropy(loss) and outputs.ndim == 2 and targets.ndim == 1:
-        gradient = outputs.softmax(1)
-        gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
-        return gradient
-    return vmap(grad(lambda y, target: loss(y[None], target[None])), randomness="different")(outputs, targets)
-
-
-def _is_cross_entropy(loss: Any) -> bool:
-    if type(loss) is nn.CrossEntropyLoss:
-        return loss.weight is None and loss.label_smoothing == 0 and loss.reduction == "mean" and loss.ignore_index < 0
-    return loss is nn.functional.cross_entropy
-
-
-def _owners(counts: NDArray[np.int64], inputs: Tensor) -> NDArray[np.int64]:
+def _ends(counts: NDArray[np.int64], records: int) -> NDArray[np.int64]:
     counts = np.asarray(counts)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(inputs):
-        raise ValueError(f"counts must be integers from 0 that add up to the {len(inputs)} records, got {counts}")
-    return np.repeat(np.arange(len(counts)), counts)
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != records:
+        raise ValueError(f"counts must be integers from 0 that add up to the {records} records, got {counts}")
+    return np.cumsum(counts, dtype=np.int64)
+
+
+def _chunks(records: int, dim: int, lanes: int) -> list[slice]:
+    """Slices of nearly equal length: no longer than memory allows, at least one per lane if they are not too short."""
+    longest = max(1, min(MAX_RECORDS, MAX_ENTRIES // dim))
+    rounds = -(-records // (longest * lanes))
+    number = rounds * lanes if records >= lanes * MIN_RECORDS else -(-records // longest)
+    edges = [records * i // number for i in range(number + 1)] if number else [0]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Torch uses one thread per caller; its number of threads is common to the process, so calls are counted."""
+    global _callers, _torch_threads
+    with _counting:
+        if not _callers:
+            _torch_threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _callers += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _callers -= 1
+            if not _callers:
+                torch.set_num_threads(_torch_threads)
+
+
+_counting = threading.Lock()
+_callers, _torch_threads = 0, 1
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Its threads each tell torch's BLAS, which asks them and not the process, to use one thread."""
+    return ThreadPoolExecutor(threads, "precad-gradients", torch.set_num_threads, (1,))

@@ -6,7 +6,7 @@ from enum import Enum
 
 from precad.mpc.fixed_point import check_positive
 from precad.params import Noise, Params, Unit, Validation
-from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, epsilon_as_run
+from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, draws_seen, with_sampler
 from precad.protocol.update import Optimiser
 
 
@@ -123,13 +123,20 @@ class Hyperparameters:
         return sigma
 
     def epsilon(self, adversary: Adversary, participations: int, dim: int) -> float:
-        """What so many rounds cost, by the rigorous accountant (PROTOCOL §7a); infinite without protection."""
+        """What so many rounds cost, by the rigorous accountant (PROTOCOL §7a).
+
+        Infinite without protection, and where so little of it is left that the sampler's distance exceeds δ
+        (from ε ≈ 20 on).
+        """
         sigma = self.noise_seen(adversary)
         if sigma is None:
             return math.inf if participations else 0.0
         rate = self.record_rate if self.unit is Unit.RECORD else 1.0
         mechanism = Mechanism(sigma, rate, participations)
-        return epsilon_as_run(PldAccountant(interval=1e-3), mechanism, self.delta, dim)
+        draws = draws_seen(adversary, dim)
+        return with_sampler(
+            lambda left: PldAccountant(interval=1e-3).epsilon(mechanism, left), participations, self.delta, draws
+        )
 
     def most_participations(self, dim: int) -> int:
         """How many rounds a client may take part in before its budget is spent: T if it has none."""

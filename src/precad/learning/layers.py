@@ -1,21 +1,35 @@
-"""Per-record gradients of single layers, by hand: one forward and one backward pass for a whole batch.
+"""Per-record gradients of single layers, by hand: one forward and one backward pass for a whole chunk of records.
 
 Every layer has a forward pass that keeps what its backward pass needs, and a backward pass that writes the
 parameters' gradients of every record apart, where autograd would add them up. A layer treats records independently.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
+from precad.learning import image_kernels
+from precad.learning.windows import Memory, Windows, laid_out_as, planes
 
-class Parameters(NamedTuple):
-    """The parameters of one layer, or their gradients with the records in front. None: absent, or not trained."""
 
-    weight: Tensor | None = None
-    bias: Tensor | None = None
+@dataclass
+class Pass:
+    """What a layer has at hand in its passes over one chunk.
+
+    The gradients are to be filled in, with the records in front; they are None for a parameter that is absent or not
+    trained.
+    """
+
+    weight: Tensor | None
+    bias: Tensor | None
+    weight_gradient: Tensor | None
+    bias_gradient: Tensor | None
+    input_wanted: bool
+    memory: Memory
+    saved: Any = None
 
 
 class Layer:
@@ -24,141 +38,157 @@ class Layer:
     def __init__(self, module: nn.Module) -> None:
         self.module: Any = module
 
-    def forward(self, x: Tensor, parameters: Parameters) -> tuple[Tensor, Any]:  # noqa: ARG002
-        """The output, and what :meth:`backward` needs."""
-        return self._apply(x, self.module)
+    def forward(self, x: Tensor, own: Pass) -> Tensor:
+        """The output. ``own.saved`` takes what :meth:`backward` needs."""
+        return self._apply(x, self.module, own)
 
-    def backward(
-        self,
-        dy: Tensor,
-        saved: Any,
-        parameters: Parameters,  # noqa: ARG002
-        gradients: Parameters,  # noqa: ARG002
-        wanted: bool,
-    ) -> Tensor:
-        """Fill ``gradients``; return the gradient of the input if ``wanted``, else anything."""
-        return self._pull_back(dy, saved) if wanted else dy
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:
+        """Fill the gradients; return the gradient of the input if it is wanted, else anything."""
+        x, y = own.saved
+        dx: Tensor = torch.autograd.grad(y, x, dy)[0]
+        return dx
 
     @staticmethod
-    def _apply(x: Tensor, function: Any) -> tuple[Tensor, Any]:
+    def _apply(x: Tensor, function: Any, own: Pass) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            y = function(x)
-        return y.detach(), (x, y)
-
-    @staticmethod
-    def _pull_back(dy: Tensor, saved: Any) -> Tensor:
-        x, y = saved
-        return torch.autograd.grad(y, x, dy)[0]
+            y: Tensor = function(x)
+        own.saved = x, y
+        return y.detach()
 
 
 class ReLU(Layer):
     """max(x, 0)."""
 
-    def forward(self, x: Tensor, parameters: Parameters) -> tuple[Tensor, Any]:  # noqa: ARG002, D102
-        y = x.relu()
-        return y, y
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        y = own.memory.take("y", x.shape, x)
+        own.saved = torch.clamp_min(x, 0, out=y)
+        return y
 
-    @staticmethod
-    def _pull_back(dy: Tensor, saved: Any) -> Tensor:
-        return torch.ops.aten.threshold_backward(dy, saved, 0)  # type: ignore[no-any-return]
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        dx = own.memory.take("dx", dy.shape, dy)
+        torch.ops.aten.threshold_backward.grad_input(dy, own.saved, 0, grad_input=dx)
+        return dx
 
 
 class Tanh(Layer):
     """tanh(x)."""
 
-    def forward(self, x: Tensor, parameters: Parameters) -> tuple[Tensor, Any]:  # noqa: ARG002, D102
-        y = x.tanh()
-        return y, y
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        y = own.memory.take("y", x.shape, x)
+        own.saved = torch.tanh(x, out=y)
+        return y
 
-    @staticmethod
-    def _pull_back(dy: Tensor, saved: Any) -> Tensor:
-        return torch.ops.aten.tanh_backward(dy, saved)  # type: ignore[no-any-return]
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        dx = own.memory.take("dx", dy.shape, dy)
+        torch.ops.aten.tanh_backward.grad_input(dy, own.saved, grad_input=dx)
+        return dx
 
 
 class Linear(Layer):
     """Of one vector, or of several positions, per record."""
 
-    def forward(self, x: Tensor, parameters: Parameters) -> tuple[Tensor, Any]:  # noqa: D102
-        assert parameters.weight is not None
-        return F.linear(x, parameters.weight, parameters.bias), x
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        own.saved = x
+        return F.linear(x, _present(own.weight), own.bias)
 
-    def backward(  # noqa: D102
-        self, dy: Tensor, saved: Any, parameters: Parameters, gradients: Parameters, wanted: bool
-    ) -> Tensor:
-        records, x = len(dy), saved
-        assert parameters.weight is not None
-        ys, xs = dy.reshape(records, -1, dy.shape[-1]), x.reshape(records, -1, x.shape[-1])
-        if gradients.weight is not None:
-            if ys.shape[1] == 1:
-                torch.mul(ys.transpose(1, 2), xs, out=gradients.weight)
-            else:
-                torch.bmm(ys.transpose(1, 2), xs, out=gradients.weight)
-        if gradients.bias is not None:
-            torch.sum(ys, 1, out=gradients.bias)
-        return dy @ parameters.weight if wanted else dy
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        x = own.saved
+        ys, xs = dy.reshape(len(dy), -1, dy.shape[-1]), x.reshape(len(x), -1, x.shape[-1])
+        if own.weight_gradient is not None:
+            multiply = torch.mul if ys.shape[1] == 1 else torch.bmm
+            multiply(ys.transpose(1, 2), xs, out=own.weight_gradient)
+        if own.bias_gradient is not None:
+            torch.sum(ys, 1, out=own.bias_gradient)
+        return dy @ _present(own.weight) if own.input_wanted else dy
+
+
+class Flatten(Layer):
+    """All that a record has, as one vector."""
+
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        own.saved = x.shape
+        return x.flatten(1)
+
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        return dy.reshape(own.saved)
 
 
 class Conv2d(Layer):
-    """As a product with the matrix of all patches."""
+    """As a product of the weights with the matrix of all patches, record by record.
+
+    The matrix is stored by entries of the window or by positions, whichever are more: both products are then faster.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
-        conv = self.module
-        self.geometry = {
-            "kernel_size": conv.kernel_size,
-            "dilation": conv.dilation,
-            "padding": _padding(conv),
-            "stride": conv.stride,
-        }
+        self.padding = _padding(module)
+        self.windows = Windows(module)
 
-    def forward(self, x: Tensor, parameters: Parameters) -> tuple[Tensor, Any]:  # noqa: D102
-        assert parameters.weight is not None
-        patches = F.unfold(x, **self.geometry)
-        y = parameters.weight.flatten(1) @ patches
-        if parameters.bias is not None:
-            y += parameters.bias[:, None]
-        return y.view(len(x), len(parameters.weight), *self._output(x)), (x.shape[2:], patches)
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        weight = _present(own.weight)
+        x = F.pad(x, (self.padding[1], self.padding[1], self.padding[0], self.padding[0])) if any(self.padding) else x
+        patches = self.windows.unfold(x, own.memory)
+        own.saved = x.shape, patches
+        y = own.memory.take("y", (len(x), len(weight), patches.shape[2]), x)
+        torch.bmm(weight.flatten(1).expand(len(x), -1, -1), patches, out=y)
+        if own.bias is not None:
+            y += own.bias[:, None]
+        return y.view(*y.shape[:2], *self.windows.output(x.shape))
 
-    def backward(  # noqa: D102
-        self, dy: Tensor, saved: Any, parameters: Parameters, gradients: Parameters, wanted: bool
-    ) -> Tensor:
-        size, patches = saved
-        assert parameters.weight is not None
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        shape, patches = own.saved
         dy = dy.flatten(2)
-        if gradients.weight is not None:
-            torch.bmm(dy, patches.transpose(1, 2), out=gradients.weight.flatten(2))
-        if gradients.bias is not None:
-            torch.sum(dy, 2, out=gradients.bias)
-        return F.fold(parameters.weight.flatten(1).t() @ dy, size, **self.geometry) if wanted else dy
+        if own.weight_gradient is not None:
+            torch.bmm(dy, patches.transpose(1, 2), out=own.weight_gradient.flatten(2))
+        if own.bias_gradient is not None:
+            torch.sum(dy, 2, out=own.bias_gradient)
+        if not own.input_wanted:
+            return dy
+        transposed = _present(own.weight).flatten(1).t().expand(len(dy), -1, -1)
+        gradients = laid_out_as(patches, own.memory.take("dp", patches.shape, dy))
+        dx = self.windows.fold(torch.bmm(transposed, dy, out=gradients), shape, own.memory)
+        down, across = self.padding
+        return dx[:, :, down : shape[2] - down, across : shape[3] - across]
 
-    def _output(self, x: Tensor) -> tuple[int, ...]:
-        g = self.geometry
-        return tuple(
-            (x.shape[2 + i] + 2 * g["padding"][i] - g["dilation"][i] * (g["kernel_size"][i] - 1) - 1) // g["stride"][i]
-            + 1
-            for i in range(2)
-        )
+
+class MaxPool2d(Layer):
+    """The largest entry of each window."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.windows = Windows(module)
+
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        if x.device.type != "cpu":
+            return super().forward(x, own)
+        shape = (*x.shape[:2], *self.windows.output(x.shape))
+        y, places = own.memory.take("y", shape, x), own.memory.take("places", shape, x, torch.uint64)
+        own.saved = x.shape, places
+        table = self.windows.tables(x.shape).window
+        image_kernels.max_pool(planes(x), table, planes(y), planes(places))
+        return y
+
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        if dy.device.type != "cpu":
+            return super().backward(dy, own)
+        shape, places = own.saved
+        dx = own.memory.take("dx", shape, dy)
+        image_kernels.max_unpool(planes(dy), planes(places), planes(dx))
+        return dx
 
 
 class Embedding(Layer):
     """Of indices, so only as the first layer."""
 
-    def forward(self, x: Tensor, parameters: Parameters) -> tuple[Tensor, Any]:  # noqa: D102
-        assert parameters.weight is not None
-        return F.embedding(x, parameters.weight), x
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        own.saved = x
+        return F.embedding(x, _present(own.weight))
 
-    def backward(  # noqa: D102
-        self,
-        dy: Tensor,
-        saved: Any,
-        parameters: Parameters,  # noqa: ARG002
-        gradients: Parameters,
-        wanted: bool,  # noqa: ARG002
-    ) -> Tensor:
-        if gradients.weight is not None:
-            dw = gradients.weight.zero_()
-            index = saved.reshape(len(dy), -1, 1).expand(-1, -1, dy.shape[-1])
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
+        if own.weight_gradient is not None:
+            dw = own.weight_gradient.zero_()
+            index = own.saved.reshape(len(dy), -1, 1).expand(-1, -1, dy.shape[-1])
             dw.scatter_add_(1, index, dy.reshape(len(dy), -1, dy.shape[-1]))
             if self.module.padding_idx is not None:
                 dw[:, self.module.padding_idx] = 0
@@ -168,28 +198,19 @@ class Embedding(Layer):
 class _Norm(Layer):
     """Normalise each record, then scale and shift its features."""
 
-    def forward(self, x: Tensor, parameters: Parameters) -> tuple[Tensor, Any]:  # noqa: D102
-        y, saved = self._apply(x, self._normalise)
-        normal = y
-        if parameters.weight is not None:
-            y = y * self._shaped(parameters.weight, x)
-        if parameters.bias is not None:
-            y = y + self._shaped(parameters.bias, x)
-        return y, (normal, saved)
+    def forward(self, x: Tensor, own: Pass) -> Tensor:
+        normal = self._apply(x, self._normalise, own)
+        own.saved = normal, own.saved
+        y = normal if own.weight is None else normal * self._shaped(own.weight, x)
+        return y if own.bias is None else y + self._shaped(own.bias, x)
 
-    def backward(  # noqa: D102
-        self, dy: Tensor, saved: Any, parameters: Parameters, gradients: Parameters, wanted: bool
-    ) -> Tensor:
-        normal, saved = saved
-        if gradients.weight is not None:
-            gradients.weight.copy_(self._summed(dy * normal))
-        if gradients.bias is not None:
-            gradients.bias.copy_(self._summed(dy))
-        if not wanted:
-            return dy
-        if parameters.weight is not None:
-            dy = dy * self._shaped(parameters.weight, dy)
-        return self._pull_back(dy, saved)
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:
+        normal, own.saved = own.saved
+        if own.weight_gradient is not None:
+            own.weight_gradient.copy_(self._summed(dy * normal))
+        if own.bias_gradient is not None:
+            own.bias_gradient.copy_(self._summed(dy))
+        return super().backward(dy if own.weight is None else dy * self._shaped(own.weight, dy), own)
 
     def _normalise(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -227,72 +248,13 @@ class GroupNorm(_Norm):
         return x.reshape(*x.shape[:2], -1).sum(2)
 
 
-def layer(module: nn.Module) -> Layer | None:
-    """The rule for ``module``, or None if there is none."""
-    kind = _RULES.get(type(module))
-    return kind(module) if kind is not None and not has_hooks(module) and _supported(module) else None
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether more happens in its passes than its type tells."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
-
-
-def _supported(module: Any) -> bool:
-    match module:
-        case nn.Conv2d():
-            return (
-                module.groups == 1
-                and module.padding_mode == "zeros"
-                and (module.padding != "same" or all(d * (k - 1) % 2 == 0 for d, k in _spans(module)))
-            )
-        case nn.Embedding():
-            return module.max_norm is None and not module.sparse and not module.scale_grad_by_freq
-        case nn.Dropout():
-            return module.p == 0 or not module.training
-        case nn.ELU() | nn.LeakyReLU() | nn.SiLU():
-            return not module.inplace
-        case nn.MaxPool2d():
-            return not module.return_indices
-        case nn.Flatten():
-            return module.start_dim == 1 and module.end_dim == -1
-    return True
-
-
-def _spans(conv: Any) -> Any:
-    return zip(conv.dilation, conv.kernel_size, strict=True)
+def _present(parameter: Tensor | None) -> Tensor:
+    if parameter is None:
+        raise TypeError("the layer has no weight")
+    return parameter
 
 
 def _padding(conv: Any) -> Any:
     if conv.padding == "same":
-        return tuple(d * (k - 1) // 2 for d, k in _spans(conv))
+        return tuple(d * (k - 1) // 2 for d, k in zip(conv.dilation, conv.kernel_size, strict=True))
     return (0, 0) if conv.padding == "valid" else conv.padding
-
-
-_RULES: dict[type[nn.Module], type[Layer]] = {
-    nn.ReLU: ReLU,
-    nn.Tanh: Tanh,
-    nn.Linear: Linear,
-    nn.Conv2d: Conv2d,
-    nn.Embedding: Embedding,
-    nn.LayerNorm: LayerNorm,
-    nn.GroupNorm: GroupNorm,
-    **dict.fromkeys(
-        (
-            nn.Sigmoid,
-            nn.GELU,
-            nn.ELU,
-            nn.LeakyReLU,
-            nn.SiLU,
-            nn.MaxPool2d,
-            nn.AvgPool2d,
-            nn.AdaptiveAvgPool2d,
-            nn.Flatten,
-            nn.Identity,
-            nn.Dropout,
-        ),
-        Layer,
-    ),
-}

@@ -47,7 +47,7 @@ def recruit(
     gradients: PerRecordGradients,
     randomness: Randomness,
 ) -> Recruits:
-    """The last K clients turn malicious; ``gradients`` are of the model that they attack."""
+    """The last K of ``clients``, of ``images``, turn malicious; ``gradients`` are of the model that they attack."""
     malicious = dict(list(clients.items())[len(clients) - config.clients :])
     if config.attack == LABEL_FLIP:
         flipped = data_poisoning.label_flip(images.y_train, images.classes)
@@ -58,11 +58,12 @@ def recruit(
         attack = _untargeted(config)
     else:
         rows = np.concatenate([np.empty(0, np.int64), *(held.rows for held in malicious.values())])
+        transform = next(iter(clients.values())).transform
         if has_semantic_backdoor(config, images):
-            poisoned = backdoor.semantic(images, randomness.generator("backdoor"))
+            poisoned = backdoor.semantic(images, transform, randomness.generator("backdoor"))
         else:
-            poisoned = backdoor.pixel_pattern(images, rows)
-        benign = ArrayRecords(images.x_train, images.y_train, rows, images.normalise)
+            poisoned = backdoor.pixel_pattern(images, transform, rows)
+        benign = ArrayRecords(images.x_train, images.y_train, rows, transform)
         attack = backdoor.BackdoorAttack(gradients, benign, poisoned.train)
     if config.within_bound:
         attack = strategies.within_bound(attack)

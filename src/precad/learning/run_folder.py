@@ -63,8 +63,11 @@ class RunFolder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._lock.close()
             raise RunError(f"{path} is in use by another process") from None
         self._metrics: IO[str] | None = None
+        if self.finished:
+            (path / _KEY).unlink(missing_ok=True)
 
     @classmethod
     def create(cls, path: Path, config: str, randomness: Randomness, machine: Mapping[str, str | None]) -> "RunFolder":

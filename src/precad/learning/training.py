@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from precad.attacks.strategies import Attack
 from precad.errors import PrecadError, Rejected
-from precad.learning.clients import SAMPLING, SimulatedClients
+from precad.learning.clients import SAMPLES, SimulatedClients
 from precad.learning.evaluation import Score, evaluate, load_parameters, read_parameters
 from precad.learning.gradients import PerRecordGradients
 from precad.learning.hyperparameters import Hyperparameters, Protocol
@@ -118,7 +118,7 @@ class Trainer:
     ) -> None:
         """``ideal`` leaves out the cryptography (see ``Aggregator``): the model is the same to the bit."""
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
-        gradients = PerRecordGradients(task.model, task.loss, device=device)
+        gradients = PerRecordGradients(task.model, task.loss, device=_usable(device))
         self.names = tuple(task.clients)
         self.params = hyperparameters.params(gradients.dim, len(self.names))
         self._clients = SimulatedClients(task.clients, task.attacks, hyperparameters, gradients, randomness)
@@ -155,7 +155,7 @@ class Trainer:
         update = aggregate.total / self._clients.normaliser(aggregate.accepted)
         rate = self.hyperparameters.learning_rate_at(number)
         moved = next_model(model, update, rate, self.hyperparameters.optimiser)
-        if not (np.abs(moved.theta) <= LARGEST).all():
+        if not np.abs(moved.theta).max() <= LARGEST:  # true for NaN
             raise DivergedError(f"the model diverged in round {number + 1}: use a learning rate below {rate:g}")
         participations = self.progress.participations.copy()
         participations[selected] += 1
@@ -186,7 +186,7 @@ class Trainer:
 
     def _select(self, number: int) -> NDArray[np.int64]:
         """Line 2: each client with probability q; who has spent its budget sits out."""
-        stream = self.randomness.stream(Purpose.SELECTION, Context(SAMPLING, number, "servers"))
+        stream = self.randomness.stream(Purpose.SELECTION, Context(SAMPLES, number, "servers"))
         selected = poisson_sample(stream, len(self.names), self.hyperparameters.client_rate)
         return selected[self.progress.participations[selected] < self._cap]
 
@@ -230,6 +230,14 @@ class _Stopwatch:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
+
+
+def _usable(device: torch.device | str) -> torch.device | str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from None
+    return device
 
 
 def _task_digest(task: Task, hyperparameters: Hyperparameters, params: Digest) -> Digest:

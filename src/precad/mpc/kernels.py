@@ -123,6 +123,13 @@ def _add_where(_typing: Any, sums: Any, words: Any, x: Any, start: Any) -> Any: 
     return types.void(sums, words, x, types.int64), generate
 
 
+def _select(_typing: Any, condition: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return a(types.boolean, a, a), generate
+
+
 def _sum_of_squares(_typing: Any, x: Any, start: Any, stop: Any) -> Any:  # noqa: ARG001
     lanes = ir.VectorType(ir.DoubleType(), 8)
     totals = SQUARES // lanes.count
@@ -179,6 +186,9 @@ mul_add_wide: Callable[[Word, Word, Word, Word], tuple[Word, Word]] = cast(Any, 
 
 add_where: Callable[[NDArray[np.int32], NDArray[Word], NDArray[np.int64], int], None] = cast(Any, intrinsic(_add_where))
 """In a kernel: add x_i, for i = start..start + 7, to those of 128 sums whose bit is 1 in the words 2i and 2i + 1."""
+
+select: Callable[[Any, _Result, _Result], _Result] = cast(Any, intrinsic(_select))
+"""In a kernel: a if the condition holds, else b, of the same type, without a branch."""
 
 sum_of_squares: Callable[[NDArray[np.floating], int, int], float] = cast(Any, intrinsic(_sum_of_squares))
 """In a kernel: Σ x_i² for i = start..stop − 1 of a contiguous vector, in float64, in an order that is the same for

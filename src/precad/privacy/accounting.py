@@ -10,6 +10,7 @@ comparison.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -20,10 +21,12 @@ from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import optimize, special
 
-from precad.privacy import noise
-
+SAMPLER_DISTANCE = 2.0**-74
+"""η, :data:`precad.privacy.noise.DISTANCE`; not imported, since loading compiled code would double the start-up."""
 MIN_SIGMA = 0.05
 """With less noise ε is in the hundreds after one round: there is nothing to account for."""
+
+_ORDERS = (*range(2, 64), 128, 256, 512, 1024)  # whole ones: exact sums, where others are slow and may not converge
 
 
 class Adversary(Enum):
@@ -76,6 +79,11 @@ def client_mechanism(
     return record_mechanism(adversary, sigma=sigma, record_rate=1.0, participations=participations)
 
 
+def expected_cap(client_rate: float, rounds: int) -> int:
+    """⌈q·T⌉: the usual cap on T_i, free of float error."""
+    return max(min(1, rounds), math.ceil(client_rate * rounds - 1e-9))
+
+
 class Accountant(Protocol):
     """One way to turn a mechanism into (ε, δ)."""
 
@@ -96,8 +104,8 @@ class Accountant(Protocol):
 class PldAccountant:
     """Privacy loss distributions, by Google's library: rigorous, and tight to four digits. The default."""
 
-    interval: float = 2e-4
-    """The grid of privacy losses. Each is rounded against us, so on a coarse grid the figure is a bound too."""
+    interval: float = 5e-4
+    """The grid of privacy losses. Each is rounded against us, so on a coarser grid the figure is a bound too."""
     replace_one: bool = False
     """Neighbours differ in one record exchanged for another, not for a null one."""
     name = "pld"
@@ -127,17 +135,11 @@ class RdpAccountant:
     def epsilon(self, mechanism: Mechanism, delta: float) -> float:
         """The ε of the best order."""
         _check_delta(delta)
-        return float(self._composed(mechanism).get_epsilon(delta)) if mechanism.steps else 0.0
+        return float(_composed_rdp(mechanism).get_epsilon(delta)) if mechanism.steps else 0.0
 
     def delta(self, mechanism: Mechanism, epsilon: float) -> float:
         """The δ of the best order."""
-        return float(self._composed(mechanism).get_delta(epsilon)) if mechanism.steps else 0.0
-
-    def _composed(self, mechanism: Mechanism) -> rdp.RdpAccountant:
-        event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
-        if mechanism.rate < 1:
-            event = dp_accounting.PoissonSampledDpEvent(mechanism.rate, event)
-        return rdp.RdpAccountant().compose(event, mechanism.steps)
+        return float(_composed_rdp(mechanism).get_delta(epsilon)) if mechanism.steps else 0.0
 
 
 @dataclass(frozen=True)
@@ -153,14 +155,7 @@ class GdpAccountant:
 
     def epsilon(self, mechanism: Mechanism, delta: float) -> float:
         """The ε at which :meth:`delta` falls to δ."""
-        _check_delta(delta)
-        mu = self.mu(mechanism)
-        if gdp_delta(mu, 0.0) <= delta:
-            return 0.0
-        high = 1.0
-        while gdp_delta(mu, high) > delta:
-            high *= 2
-        return float(optimize.brentq(lambda epsilon: gdp_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-12))
+        return gdp_epsilon(self.mu(mechanism), delta)
 
     def delta(self, mechanism: Mechanism, epsilon: float) -> float:
         """δ(ε) of μ-GDP (paper, equation 3)."""
@@ -175,45 +170,81 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     return float(upper - math.exp(min(700.0, epsilon + special.log_ndtr(-epsilon / mu - mu / 2))))
 
 
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The ε at which :func:`gdp_delta` falls to δ."""
+    _check_delta(delta)
+    if gdp_delta(mu, 0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while gdp_delta(mu, high) > delta:
+        high *= 2
+    return float(optimize.brentq(lambda epsilon: gdp_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-12))
+
+
 def paper_clients_epsilon(*, sigma: float, record_rate: float, client_rate: float, rounds: int, delta: float) -> float:
     """The paper's figure against clients only, for records. **Not valid**: see the module's docstring."""
     claimed = Mechanism(math.sqrt(2) * sigma, client_rate * record_rate, rounds)
     return GdpAccountant().epsilon(claimed, delta)
 
 
-def epsilon_as_run(accountant: Accountant, mechanism: Mechanism, delta: float, dim: int) -> float:
-    """ε at δ with the sampler's distance η taken out of δ: (1 + e^ε)·T·d·η (PROTOCOL §6).
+def epsilon_as_run(accountant: Accountant, mechanism: Mechanism, delta: float, draws: int) -> float:
+    """ε at δ with the sampler's distance taken out of δ; ``draws`` as for :func:`sampler_delta`."""
+    epsilon = with_sampler(lambda left: accountant.epsilon(mechanism, left), mechanism.steps, delta, draws)
+    if math.isinf(epsilon):
+        raise ValueError(f"δ = {delta} is too small for {mechanism.steps} rounds of {draws} noisy numbers")
+    return epsilon
+
+
+def with_sampler(epsilon_at: Callable[[float], float], steps: int, delta: float, draws: int) -> float:
+    """The ε of what is left of δ after :func:`sampler_delta`, which grows with ε; infinite if nothing is left.
 
     The result is checked: what is left of δ at this ε suffices.
     """
-    epsilon = accountant.epsilon(mechanism, delta)
+    epsilon = epsilon_at(delta)
     for _ in range(100):
-        left = delta - sampler_delta(mechanism.steps, dim, epsilon)
+        left = delta - sampler_delta(steps, draws, epsilon)
         if left <= 0:
-            raise ValueError(f"δ = {delta} is too small for {mechanism.steps} rounds of {dim} noisy numbers")
-        needed = accountant.epsilon(mechanism, left)
+            return math.inf
+        needed = epsilon_at(left)
         if needed <= epsilon:
             return epsilon
         epsilon = needed * (1 + 1e-9)
-    raise ValueError(f"δ = {delta} is too small for {mechanism.steps} rounds of {dim} noisy numbers")
+    return math.inf
 
 
-def sampler_delta(steps: int, dim: int, epsilon: float) -> float:
-    """What the noise sampler's distance from its law adds to δ."""
-    return (1 + math.exp(epsilon)) * steps * dim * noise.DISTANCE
+def draws_seen(adversary: Adversary, dim: int) -> int:
+    """The numbers drawn in a round whose law protects: of d for one server's noise, of 2·d for both."""
+    return dim if adversary is Adversary.SERVER else 2 * dim
+
+
+def sampler_delta(steps: int, draws: int, epsilon: float) -> float:
+    """(1 + e^ε)·T·draws·η: what the noise sampler's distance η from its law adds to δ (PROTOCOL §6)."""
+    return (1 + math.exp(min(700.0, epsilon))) * steps * draws * SAMPLER_DISTANCE
 
 
 @lru_cache(maxsize=256)
 def _composed(mechanism: Mechanism, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
+    return _once(mechanism.noise_multiplier, mechanism.rate, interval, replace_one).self_compose(mechanism.steps)
+
+
+@lru_cache(maxsize=64)
+def _once(sigma: float, rate: float, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
     relation = dp_accounting.NeighboringRelation
-    single = pld.from_gaussian_mechanism(
-        mechanism.noise_multiplier,
+    return pld.from_gaussian_mechanism(
+        sigma,
         value_discretization_interval=interval,
-        sampling_prob=mechanism.rate,
+        sampling_prob=rate,
         use_connect_dots=True,
         neighboring_relation=relation.REPLACE_ONE if replace_one else relation.ADD_OR_REMOVE_ONE,
     )
-    return single.self_compose(mechanism.steps)
+
+
+@lru_cache(maxsize=64)
+def _composed_rdp(mechanism: Mechanism) -> rdp.RdpAccountant:
+    event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
+    if mechanism.rate < 1:
+        event = dp_accounting.PoissonSampledDpEvent(mechanism.rate, event)
+    return rdp.RdpAccountant(_ORDERS).compose(event, mechanism.steps)
 
 
 def _check_delta(delta: float) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, record_mechanism
+from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, expected_cap, record_mechanism
 
 _ACCOUNTANT = PldAccountant(interval=1e-3)
 _TOLERANCE = 1e-4
@@ -48,21 +48,58 @@ UNKNOWNS = ("epsilon", "delta", "sigma", "rounds", "client_rate", "record_rate")
 def solve(setting: Setting) -> float:
     """The missing number: the least σ or δ or ε, the largest T, q or p, that keeps the promise."""
     if setting.unknown == "epsilon":
-        return _ACCOUNTANT.epsilon(_mechanism(setting), _given(setting.delta))
+        return _epsilon(setting)
     if setting.unknown == "delta":
         return _ACCOUNTANT.delta(_mechanism(setting), _given(setting.epsilon))
-    if not 0 < _given(setting.epsilon) <= _MAX_EPSILON:
-        raise ValueError(f"epsilon must be in (0, {_MAX_EPSILON}], got {setting.epsilon}")
+    wanted = _given(setting.epsilon)
+    if setting.unknown == "sigma":
+        return least_sigma(lambda sigma: _epsilon(replace(setting, sigma=sigma, epsilon=None)), wanted)
+    if setting.unknown == "rounds":
+        return most_rounds(lambda rounds: _epsilon(replace(setting, rounds=rounds, epsilon=None)), wanted)
+    _check_epsilon(wanted)
 
     def keeps(value: float) -> bool:
         filled = replace(setting, **{setting.unknown: value, "epsilon": None})  # type: ignore[arg-type]
-        return _ACCOUNTANT.epsilon(_mechanism(filled), _given(setting.delta)) <= _given(setting.epsilon)
+        return _epsilon(filled) <= wanted
 
-    if setting.unknown == "sigma":
-        return _least(keeps, *_SIGMAS)
-    if setting.unknown == "rounds":
-        return _most_rounds(keeps, setting)
     return _largest(keeps, setting)
+
+
+def least_sigma(epsilon: Callable[[float], float], wanted: float) -> float:
+    """The least σ, to four digits, at which ``epsilon``, which falls as σ grows, is at most ``wanted``."""
+    _check_epsilon(wanted)
+    low, high = _SIGMAS
+    if (at_most := epsilon(high)) > wanted:
+        raise ValueError(
+            f"no sigma up to {high:g} keeps epsilon at {wanted:g}: it would be {at_most:.2g}; "
+            "allow a larger epsilon, or fewer rounds"
+        )
+    if epsilon(low) <= wanted:
+        return low
+    while high > low * (1 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if epsilon(middle) <= wanted else (middle, high)
+    return high
+
+
+def most_rounds(epsilon: Callable[[int], float], wanted: float) -> int:
+    """The largest number of rounds at which ``epsilon``, which grows with them, is at most ``wanted``."""
+    _check_epsilon(wanted)
+    if (single := epsilon(1)) > wanted:
+        raise ValueError(f"epsilon must be at least {single:.4g}, what a single round costs; got {wanted}")
+    low, high = 1, 2
+    while epsilon(high) <= wanted:
+        low, high = high, 2 * high
+        if high > _MAX_ROUNDS:
+            raise ValueError(f"more than {_MAX_ROUNDS:,} rounds keep this promise: sigma is larger than it need be")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if epsilon(middle) <= wanted else (low, middle)
+    return low
+
+
+def _epsilon(setting: Setting) -> float:
+    return _ACCOUNTANT.epsilon(_mechanism(setting), _given(setting.delta))
 
 
 def _mechanism(setting: Setting) -> Mechanism:
@@ -73,18 +110,8 @@ def _mechanism(setting: Setting) -> Mechanism:
         setting.adversary,
         sigma=_given(setting.sigma),
         record_rate=_given(setting.record_rate),
-        participations=math.ceil(rate * rounds),
+        participations=expected_cap(rate, rounds),
     )
-
-
-def _least(keeps: Callable[[float], bool], low: float, high: float) -> float:
-    """The least σ, to four digits, for which the promise is kept."""
-    if not keeps(high):
-        raise ValueError(f"no sigma up to {high:g} keeps this promise: allow a larger epsilon, or fewer rounds")
-    while high > low * (1 + _TOLERANCE):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return high
 
 
 def _largest(keeps: Callable[[float], bool], setting: Setting) -> float:
@@ -100,23 +127,12 @@ def _largest(keeps: Callable[[float], bool], setting: Setting) -> float:
     return low
 
 
-def _most_rounds(keeps: Callable[[int], bool], setting: Setting) -> int:
-    """The largest number of rounds for which the promise is kept."""
-    if not keeps(1):
-        single = _ACCOUNTANT.epsilon(_mechanism(replace(setting, rounds=1, epsilon=None)), _given(setting.delta))
-        raise ValueError(f"epsilon must be at least {single:.4g}, what a single round costs; got {setting.epsilon}")
-    low, high = 1, 2
-    while keeps(high):
-        low, high = high, 2 * high
-        if high > _MAX_ROUNDS:
-            raise ValueError(f"more than {_MAX_ROUNDS:,} rounds keep this promise: sigma is larger than it need be")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
-
-
 def _given(value: float | None) -> float:
     if value is None:
         raise ValueError("only one number can be missing")
     return value
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not 0 < epsilon <= _MAX_EPSILON:
+        raise ValueError(f"epsilon must be in (0, {_MAX_EPSILON}], got {epsilon}")

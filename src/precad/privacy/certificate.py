@@ -12,24 +12,25 @@ training, for each record by itself: not the one model that a run happened to gi
 Three bounds on δ: the paper's, which rests on the central limit theorem and is too small to be a bound; and two
 rigorous ones, of which the smaller counts: direct accounting of how many of the K are selected in a round, and the
 group property of a single client's privacy.
+
+The K attackers come on top of the honest clients of the clean run, and the sum is divided by a public constant.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution as pld
-from scipy import stats
+from numpy.typing import NDArray
 
-from precad.privacy.accounting import Mechanism, PldAccountant, gdp_delta
+from precad.privacy.accounting import MIN_SIGMA, Mechanism, gdp_delta
+from precad.privacy.groups import MAX_GROUP, Curve, direct_delta, generic_delta
 
 FORGERY = 2.0**-55
 """The probability that one false submission is accepted (docs/security.md, Theorem 1)."""
 
 _INTERVAL = 4e-3  # coarse, and so pessimistic: the bounds grow by less than a percent
-_EPSILONS = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 16, 120)])
+_EPSILONS = np.concatenate([np.linspace(0, 2, 31), np.linspace(2.2, 6, 20), np.linspace(6.5, 16, 20)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +47,9 @@ class Threat:
     """σ̃ = √2·σ·R'/C: the noise of both servers over the bound C."""
 
     def __post_init__(self) -> None:
-        if type(self.malicious) is not int or self.malicious < 1:
+        if type(self.malicious) is not int or not 1 <= self.malicious <= MAX_GROUP:
             raise ValueError(
-                f"the number of malicious clients K must be a whole number of at least 1, got {self.malicious}"
+                f"the number of malicious clients K must be a whole number in [1, {MAX_GROUP}], got {self.malicious}"
             )
         if not (math.isfinite(self.noise) and self.noise > 0):
             raise ValueError(f"the noise must be a finite number above 0, got {self.noise}")
@@ -68,13 +69,8 @@ class Bounds:
 def rigorous(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bounds:
     """The certificate: the smaller of direct accounting and group privacy, and the chance of a forged proof."""
     _check_loss(clean_loss, largest_loss)
-    direct, single = _direct(threat), _single(threat)
-    forged = threat.malicious * threat.rounds * FORGERY
-
-    def delta(epsilon: float) -> float:
-        return min(1.0, direct(epsilon), _group_delta(single, threat.malicious, epsilon)) + forged
-
-    return _bounds(delta, clean_loss, largest_loss)
+    divergence, forged = _divergence(threat), threat.malicious * threat.rounds * FORGERY
+    return _bounds(lambda epsilon: min(1.0, divergence(epsilon) + forged), clean_loss, largest_loss)
 
 
 def as_in_the_paper(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bounds:
@@ -87,84 +83,87 @@ def as_in_the_paper(threat: Threat, clean_loss: float, largest_loss: float = 1.0
     return _bounds(lambda epsilon: gdp_delta(mu, epsilon), clean_loss, largest_loss)
 
 
-def least_noise(threat: Threat, clean_loss: float, wanted: float, largest_loss: float = 1.0) -> float:
-    """The least σ̃, to three digits, from which on the rigorous upper bound is below ``wanted``."""
-    if not clean_loss < wanted <= largest_loss:
+@dataclass(frozen=True)
+class CertifiedAccuracy:
+    """What is certified of a test set, with confidence 1 − α over the clean runs that were measured."""
+
+    confidence: float
+    runs: int
+    accuracy_kept: float
+    """1 − x, x the largest error of a clean run."""
+    probability: float
+    """An attacked run releases a model of accuracy ≥ 1 − x with at least this probability, over its own randomness."""
+    expected_accuracy: float
+    """The expected accuracy of an attacked run's model is at least this."""
+
+
+def certified_accuracy(threat: Threat, errors: Sequence[float], confidence: float) -> CertifiedAccuracy:
+    """What K attackers leave of the accuracy on one fixed test set, from the test errors of independent clean runs.
+
+    The runs share data, split and test set and differ in the randomness of training alone (sampling and noise). With M
+    of them and x their largest error, P(a clean run errs on more than x) ≤ 1 − α^{1/M} with confidence 1 − α (Wilks,
+    1941). "Errs on more than x" is a loss of 0 or 1, so :func:`rigorous` bounds its probability u under attack; the
+    expected accuracy is at least (1 − x)·(1 − u). This holds for the randomness of training, whatever the attackers
+    send; it says nothing of other test sets, nor of single records: for those, use :func:`rigorous` record by record.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"the confidence must be in (0, 1), such as 0.99; got {confidence}")
+    if not errors:
+        raise ValueError("give the test error of at least one clean run; 100 and more make the statement strong")
+    for error in errors:
+        if not 0 <= error <= 1:
+            raise ValueError(f"a test error must be in [0, 1], got {error}")
+    worst = max(errors)
+    exceeds = 1 - (1 - confidence) ** (1 / len(errors))
+    attacked = rigorous(threat, exceeds).upper
+    return CertifiedAccuracy(confidence, len(errors), 1 - worst, 1 - attacked, (1 - worst) * (1 - attacked))
+
+
+def check_applies(*, normalise: str, validation: str) -> None:
+    """Refuse a run that has no certificate, and say why."""
+    if validation == "none":
         raise ValueError(
-            f"the bound wanted must be in ({clean_loss}, {largest_loss}], above the clean loss; got {wanted}"
+            "there is no certificate with validation = none: one malicious client can set the sum to anything; "
+            "use proof or triples"
+        )
+    if normalise == "realised":
+        raise ValueError(
+            "there is no certificate with normalise = realised: attackers change the number that every update, and "
+            "the noise, is divided by; use constant"
         )
 
-    def keeps(noise: float) -> bool:
-        return rigorous(replace(threat, noise=noise), clean_loss, largest_loss).upper < wanted
 
-    high = max(1.0, threat.malicious * threat.client_rate * math.sqrt(threat.rounds))
-    while not keeps(high):
-        high *= 2
-    low = high / 2
-    while keeps(low):
-        low, high = low / 2, low
-    while high > low * 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return high
-
-
-def _bounds(delta: Callable[[float], float], loss: float, largest: float) -> Bounds:
-    """Optimise over ε ∈ ℝ; at −ε the divergence is 1 − e^-ε·(1 − δ'(ε)) with δ' of the other direction."""
-    upper, lower = largest, 0.0
-    for epsilon in _EPSILONS.tolist():
-        d = delta(epsilon)
-        upper = min(
-            upper, math.exp(epsilon) * loss + largest * d, largest - math.exp(-epsilon) * (largest * (1 - d) - loss)
-        )
-        lower = max(
-            lower,
-            math.exp(-epsilon) * (loss - largest * d),
-            largest - math.exp(epsilon) * (largest - loss) - largest * d,
-        )
-    return Bounds(float(lower), float(upper), bool(upper > 0.999 * largest))
-
-
-def _direct(threat: Threat) -> Callable[[float], float]:
-    """δ(ε) when Binomial(K, q) of the attackers are selected in each round, each moving the sum by C, all one way."""
-    if threat.malicious == 1:
-        return _single(threat)
-    if _hopeless(threat.malicious * threat.client_rate, threat):
-        return lambda _epsilon: 1.0
-    return _mixture(threat).get_delta_for_epsilon  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=64)
-def _mixture(threat: Threat) -> pld.PrivacyLossDistribution:
-    counts = range(threat.malicious + 1)
-    weights = stats.binom.pmf(counts, threat.malicious, threat.client_rate)
-    single = pld.from_mixture_gaussian_mechanism(
-        threat.noise,
-        sensitivities=[float(count) for count in counts],
-        sampling_probs=(weights / weights.sum()).tolist(),
-        value_discretization_interval=_INTERVAL,
-    )
-    return single.self_compose(threat.rounds)
-
-
-def _single(threat: Threat) -> Callable[[float], float]:
-    """δ(ε) of one attacker."""
-    if _hopeless(threat.client_rate, threat):
+def _divergence(threat: Threat) -> Curve:
+    """δ(ε) between the runs with and without the attackers."""
+    if threat.noise < MIN_SIGMA:
         return lambda _epsilon: 1.0
     mechanism = Mechanism(threat.noise, threat.client_rate, threat.rounds)
-    return lambda epsilon: PldAccountant(interval=_INTERVAL).delta(mechanism, epsilon)
+    interval = min(0.1, max(_INTERVAL, 0.01 * threat.malicious / threat.noise))
+    direct = direct_delta(mechanism, threat.malicious, interval)
+    if threat.malicious == 1:
+        return direct
+    generic = generic_delta(direct_delta(mechanism, 1, interval), threat.malicious)
+    return lambda epsilon: min(direct(epsilon), generic(epsilon))
 
 
-def _hopeless(shift: float, threat: Threat) -> bool:
-    """Whether two runs differ by so much that no accountant need be asked: many standard deviations in all."""
-    return shift * math.sqrt(threat.rounds) / threat.noise > 40 or threat.noise < 0.05
+def _bounds(delta: Curve, loss: float, largest: float) -> Bounds:
+    """Optimise over ε ∈ ℝ; at −ε the divergence is 1 − e^-ε·(1 − δ'(ε)) with δ' of the other direction."""
+    lower, upper = _on_grid(delta, _EPSILONS, loss, largest)
+    best = int(np.argmin(upper))
+    finer = np.linspace(_EPSILONS[max(0, best - 1)], _EPSILONS[min(best + 1, len(_EPSILONS) - 1)], 11)
+    least = min(largest, float(upper[best]), float(_on_grid(delta, finer, loss, largest)[1].min()))
+    return Bounds(max(0.0, float(lower.max())), least, least > 0.999 * largest)
 
 
-def _group_delta(single: Callable[[float], float], size: int, epsilon: float) -> float:
-    """(ε/K, δ) for one is (ε, δ·(e^ε − 1)/(e^{ε/K} − 1)) for K (Vadhan, 2017, Lemma 2.2)."""
-    share = epsilon / size
-    factor = size if epsilon == 0 else math.expm1(epsilon) / math.expm1(share)
-    return single(share) * factor
+def _on_grid(
+    delta: Curve, epsilons: NDArray[np.float64], loss: float, largest: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A lower and an upper bound for each ε, the better of ε and −ε."""
+    deltas = np.array([delta(epsilon) for epsilon in epsilons.tolist()])
+    grown, shrunk = np.exp(epsilons), np.exp(-epsilons)
+    lower = np.maximum(shrunk * (loss - largest * deltas), largest - grown * (largest - loss) - largest * deltas)
+    upper = np.minimum(grown * loss + largest * deltas, largest - shrunk * (largest * (1 - deltas) - loss))
+    return lower, upper
 
 
 def _check_loss(clean_loss: float, largest_loss: float) -> None:

@@ -22,9 +22,9 @@ def encode_clipped(x: NDArray[np.floating], bound: float, fractional_bits: int) 
     """Clip x to ``bound`` and put it on the grid. Paper: Algorithm 2, lines 4 and 7, then line 8.
 
     Guarantee: the result's squared norm, in exact integers, is at most S = ⌊(bound·2^f)²⌋, for every finite x
-    of up to 2^32 entries. Proof: squares are summed in float64 in at most 2^16 blocks of 2^16, so the computed squared norm is within a factor 1 ± 2^-36 of the true one (Higham,
-    *Accuracy and Stability of Numerical Algorithms*, §4.2), but for squares that underflow, which are far below
-    a grid step; scaling adds at most three roundings of 2^-53.
+    of up to 2^32 entries. Proof: squares are summed in float64 in at most 2^16 blocks of 2^16, so the computed squared
+    norm is within a factor 1 ± 2^-35 of the true one (Higham, *Accuracy and Stability of Numerical Algorithms*, §4.2),
+    but for squares that underflow, which are far below a grid step; scaling adds at most three roundings of 2^-53.
     Clipping to bound·(1 − 2^-30) leaves room for both, multiplication by 2^f is exact, and truncation
     toward zero only shortens. The integer check at the end holds the proof to account.
     """

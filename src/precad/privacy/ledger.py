@@ -12,6 +12,7 @@ import json
 import sqlite3
 import threading
 import weakref
+from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -20,7 +21,9 @@ from typing import Any
 
 from precad.errors import PrecadError
 from precad.mpc.prg import Digest, check_name, digest
-from precad.privacy.accounting import Adversary, PldAccountant, epsilon_as_run, record_mechanism
+from precad.privacy.accounting import Adversary, PldAccountant, draws_seen, epsilon_as_run, record_mechanism
+
+_ACCOUNTANT = PldAccountant(interval=1e-3)
 
 
 @dataclass(frozen=True)
@@ -122,14 +125,19 @@ class Ledger:
         mechanism = record_mechanism(
             adversary, sigma=terms.sigma, record_rate=terms.record_rate, participations=participations
         )
-        return epsilon_as_run(PldAccountant(interval=1e-3), mechanism, terms.delta, terms.dim)
+        return epsilon_as_run(_ACCOUNTANT, mechanism, terms.delta, draws_seen(adversary, terms.dim))
 
     def would_exceed(self, clients: Iterable[str], budget: float) -> frozenset[str]:
-        """Those of ``clients`` whose next round would cost more than ``budget`` against a server: they sit out."""
+        """Those of ``clients`` whose next round would cost more than ``budget`` against a server: they sit out.
+
+        ε grows with the count, so few counts are computed, by bisection.
+        """
         counts = self.participations()
         names = list(clients)
-        costs = {count: self.epsilon(Adversary.SERVER, count + 1) for count in {counts.get(name, 0) for name in names}}
-        return frozenset(name for name in names if costs[counts.get(name, 0)] > budget)
+        known = sorted({counts.get(name, 0) for name in names})
+        within = bisect_left(known, True, key=lambda count: self.epsilon(Adversary.SERVER, count + 1) > budget)
+        beyond = set(known[within:])
+        return frozenset(name for name in names if counts.get(name, 0) in beyond)
 
     def entries(self) -> list[Entry]:
         """All rounds, in the order in which they were counted."""

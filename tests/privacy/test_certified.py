@@ -1,0 +1,61 @@
+"""The shipped settings learn, and their certificates mean something."""
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from precad.privacy.accounting import Adversary, PldAccountant, client_mechanism
+from precad.privacy.certificate import certified_accuracy
+from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSetting
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    path = Path(__file__).parent.parent.parent / "examples" / "certified.py"
+    spec = importlib.util.spec_from_file_location("certified_example", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:.*joblib will operate in serial mode")
+def test_the_small_setting_learns_and_certifies(example: ModuleType) -> None:
+    """Five attackers on top of 1,437 clients of one digit each."""
+    pytest.importorskip("sklearn")
+    task = example.digits(CERTIFIED_SMALL)
+    errors = [example.train(task, CERTIFIED_SMALL, np.random.default_rng(run)) for run in range(60)]
+    assert np.mean(errors) < 0.13
+    found = certified_accuracy(example.threat(CERTIFIED_SMALL, 5), errors, 0.99)
+    apart = 5 * math.sqrt(CERTIFIED_SMALL.rounds) / CERTIFIED_SMALL.noise
+    exact = stats.norm.cdf(stats.norm.ppf(1 - 0.01 ** (1 / 60)) + apart)
+    assert 1 - exact - 5e-3 <= found.probability <= 1 - exact + 1e-9
+    assert found.expected_accuracy > 0.58
+
+
+@pytest.mark.parametrize("setting", [CERTIFIED, CERTIFIED_SMALL])
+def test_it_is_private_for_whole_clients_too(setting: CertifiedSetting) -> None:
+    mechanism = client_mechanism(
+        Adversary.SERVER,
+        sigma=setting.sigma,
+        client_rate=1.0,
+        rounds=setting.rounds,
+        participations=setting.rounds,
+        hidden=False,
+    )
+    assert PldAccountant().epsilon(mechanism, 1e-5) < 1
+
+
+def test_the_numbers_of_the_documentation() -> None:
+    assert CERTIFIED.dim == 630
+    assert CERTIFIED.noise == pytest.approx(212.132, abs=1e-3)
+    assert CERTIFIED.clients * CERTIFIED.records_per_client == 60_000
+    assert CERTIFIED_SMALL.noise == pytest.approx(12 * math.sqrt(2))
