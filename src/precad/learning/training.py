@@ -113,6 +113,7 @@ class Trainer:
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
         self._gradients = PerRecordGradients(task.model, task.loss, device=_usable(device))
         self.names = tuple(task.clients)
+        self._records = sum(map(len, task.clients.values()))
         self.params = hyperparameters.params(self._gradients.dim, len(self.names))
         self._digest = _task_digest(task, hyperparameters, self.params.digest)
         self._cap = hyperparameters.most_participations(self.params.dim)
@@ -236,11 +237,11 @@ class Trainer:
             return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=f)
 
     def _normaliser(self, accepted: frozenset[str]) -> float:
-        """N: of all clients and their rate, or of those that took part."""
-        constant = self.hyperparameters.normalise is Normalise.CONSTANT
-        sizes = (len(self.task.clients[name]) for name in (self.names if constant else accepted))
-        records = self.hyperparameters.record_rate * sum(sizes)
-        return max(records * (self.hyperparameters.client_rate if constant else 1.0), self.hyperparameters.record_rate)
+        """N: of all clients and their rate, or of those that took part (of at least one record)."""
+        rate = self.hyperparameters.record_rate
+        if self.hyperparameters.normalise is Normalise.CONSTANT:
+            return self.hyperparameters.client_rate * rate * self._records
+        return rate * max(1, sum(len(self.task.clients[name]) for name in accepted))
 
     def _terms(self) -> Terms:
         sigma = self.hyperparameters.noise_seen(Adversary.SERVER)
