@@ -169,7 +169,7 @@ def _finish(figure: Figure, panels: list[Any], path: Path) -> None:
     for axes in panels:
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=7)
+            axes.legend(frameon=False, fontsize=7, handlelength=4)
     draft = path.with_name(f"{path.name}.draft")
     figure.savefig(draft, dpi=150, format="png")
     draft.replace(path)

@@ -40,6 +40,7 @@ class SimulatedClients:
     ) -> None:
         self._records, self._attacks, self._hyperparameters = records, attacks, hyperparameters
         self._gradients, self._randomness = gradients, randomness
+        self._size = sum(map(len, records.values()))
 
     def updates(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Iterator[Updates]:
         """What the selected clients send, a few at a time: the malicious ones last, as they may know all others."""
@@ -71,11 +72,11 @@ class SimulatedClients:
             yield Updates({}, {context.client: self._attacked(context) for context in contexts})
 
     def normaliser(self, accepted: tuple[str, ...] | frozenset[str]) -> float:
-        """N: of all clients and their rate, or of those that took part."""
-        constant = self._hyperparameters.normalise is Normalise.CONSTANT
-        sizes = (len(self._records[name]) for name in (self._records if constant else accepted))
+        """N: of all clients and their rate, or of those that took part (of at least one record)."""
         rate = self._hyperparameters.record_rate
-        return max(rate * sum(sizes) * (self._hyperparameters.client_rate if constant else 1.0), rate)
+        if self._hyperparameters.normalise is Normalise.CONSTANT:
+            return self._hyperparameters.client_rate * rate * self._size
+        return rate * max(1, sum(len(self._records[name]) for name in accepted))
 
     def _honest(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Updates:
         """Algorithm 2, lines 2 to 7."""
