@@ -2,8 +2,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from precad.attacks.data_poisoning import WALL_MORE, WALL_TEST, WALL_TRAIN
+from precad.cli import app
 from precad.learning import backdoor, catalogue, datasets
 from precad.learning.config import MaliciousConfig, from_table, merged
 from precad.learning.datasets import ImageData
@@ -99,6 +101,14 @@ def test_an_unknown_attack_is_refused() -> None:
     ):
         trainer(config(malicious={"clients": 1, "attack": "nice"}))
     assert MaliciousConfig().attack == "boost"
+
+
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_precad_train_shows_the_backdoor(tmp_path: Path, options: list[str]) -> None:
+    small = ["--rounds", "1", "--clients", "4", "--malicious", "1", "--attack", "backdoor", "--protocol", "plain"]
+    run = CliRunner().invoke(app, ["train", *small, "--defence", "median", "--out", str(tmp_path), *options])
+    assert run.exit_code == 0, run.output
+    assert ("backdoor_accuracy" if options else "backdoor accuracy") in run.output
 
 
 def test_there_is_no_backdoor_score_without_a_backdoor() -> None:

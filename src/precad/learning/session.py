@@ -97,6 +97,7 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, A
         "clients": len(trainer.names),
         "test_accuracy": figures.accuracy,
         "test_loss": figures.loss,
+        "backdoor_accuracy": None if trainer.task.backdoor is None else trainer.backdoor_score().accuracy,
         "epsilon_server": _finite(figures.epsilon_server),
         "epsilon_clients": _finite(figures.epsilon_clients),
         "delta": trainer.hyperparameters.delta,

@@ -106,6 +106,8 @@ def end_table(summary: dict[str, Any]) -> Table:
         ("time", f"{total:.1f} s ({parts})" if total else "0 s"),
         ("randomness", summary["randomness"]),
     ]
+    if summary["backdoor_accuracy"] is not None:
+        rows.insert(2, ("backdoor accuracy", shown_percent(summary["backdoor_accuracy"])))
     for name, times in summary["rejected"].items():
         rows.append((f"rejected: {name}", f"in {times['rejected']:,} of the {times['sent']:,} rounds it took part in"))
     for row in rows:
