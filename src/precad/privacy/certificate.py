@@ -91,9 +91,9 @@ def rigorous(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bo
 def as_in_the_paper(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bounds:
     """Theorem 2: group privacy of the asymptotic μ = q·√(T·(e^{1/σ̃²} − 1)). Too small to be a bound."""
     _check_loss(clean_loss, largest_loss)
-    exponent = threat.noise**-2
-    if exponent > 500:  # μ is astronomical: the bound is B
+    if threat.noise < 0.045:  # μ is astronomical: the bound is B
         return Bounds(0.0, largest_loss, True)
+    exponent = threat.noise**-2
     mu = threat.malicious * threat.client_rate * math.sqrt(threat.rounds * math.expm1(exponent))
     return _bounds(lambda epsilon: gdp_delta(mu, epsilon), clean_loss, largest_loss)
 
