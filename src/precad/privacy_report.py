@@ -57,7 +57,7 @@ class Question:
         for name, rate in (("--client-rate", self.client_rate), ("--record-rate", self.record_rate)):
             if not 1e-9 <= rate <= 1:
                 raise ValueError(
-                    f"{name} must be in (0, 1], and at least 1e-9; got {rate}: it is a probability, 1 for everyone"
+                    f"{name} must be in (0, 1], got {rate}: it is a probability, 1 for everyone, and at least 1e-9"
                 )
         if not 0 < self.delta < 1:
             raise ValueError(

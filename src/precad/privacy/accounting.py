@@ -56,9 +56,11 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         if not MIN_SIGMA <= self.noise_multiplier <= MAX_SIGMA:
-            raise ValueError(f"sigma must be in [{MIN_SIGMA}, {MAX_SIGMA:g}], got {self.noise_multiplier}")
+            raise ValueError(
+                f"sigma must be a finite number of at least {MIN_SIGMA}, got {self.noise_multiplier}; at most {MAX_SIGMA:g}"
+            )
         if not MIN_RATE <= self.rate <= 1:
-            raise ValueError(f"a sampling rate must be in (0, 1], and at least {MIN_RATE:g}; got {self.rate}")
+            raise ValueError(f"a sampling rate must be in (0, 1], got {self.rate}; at least {MIN_RATE:g}")
         if type(self.steps) is not int or self.steps < 0:
             raise ValueError(f"the number of rounds must be a whole number of at least 0, got {self.steps}")
 
