@@ -57,7 +57,8 @@ class Mechanism:
     def __post_init__(self) -> None:
         if not MIN_SIGMA <= self.noise_multiplier <= MAX_SIGMA:
             raise ValueError(
-                f"sigma must be a finite number of at least {MIN_SIGMA}, got {self.noise_multiplier}; at most {MAX_SIGMA:g}"
+                f"sigma must be a finite number of at least {MIN_SIGMA}, got {self.noise_multiplier}; "
+                f"at most {MAX_SIGMA:g}"
             )
         if not MIN_RATE <= self.rate <= 1:
             raise ValueError(f"a sampling rate must be in (0, 1], got {self.rate}; at least {MIN_RATE:g}")
