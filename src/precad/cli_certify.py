@@ -117,6 +117,8 @@ def _read_errors(path: Path) -> list[float]:
         lines = path.read_text().split()
     except OSError as error:
         raise ValueError(f"--clean-errors {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"--clean-errors {path} is not text: it must hold one number in [0, 1] a line") from None
     try:
         return [float(line) for line in lines]
     except ValueError:

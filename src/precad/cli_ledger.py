@@ -25,13 +25,15 @@ def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("client", title=f"{len(exported['rounds']):,} rounds, δ = {exported['terms']['delta']:g}")
     for column in ("participations", "ε against server", "ε against clients"):
         table.add_column(column, justify="right")
     for name, client in exported["clients"].items():
-        costs = (f"{client['epsilon'][adversary]:.3f}" for adversary in ("server", "clients"))
-        table.add_row(name, f"{client['participations']:,}", *costs)
+        costs = (client["epsilon"][adversary] for adversary in ("server", "clients"))
+        shown = ("none" if cost is None else f"{cost:.3f}" for cost in costs)
+        table.add_row(Text(name), f"{client['participations']:,}", *shown)
     Console().print(table)
 
 

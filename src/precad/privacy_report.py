@@ -55,8 +55,10 @@ class Question:
         if self.rounds < 1:
             raise ValueError(f"--rounds must be at least 1, got {self.rounds}")
         for name, rate in (("--client-rate", self.client_rate), ("--record-rate", self.record_rate)):
-            if not 0 < rate <= 1:
-                raise ValueError(f"{name} must be in (0, 1], got {rate}: it is a probability, 1 for everyone")
+            if not 1e-9 <= rate <= 1:
+                raise ValueError(
+                    f"{name} must be in (0, 1], got {rate}: it is a probability, 1 for everyone, and at least 1e-9"
+                )
         if not 0 < self.delta < 1:
             raise ValueError(
                 f"--delta must be in (0, 1), far below one over the number of records, such as 1e-5; got {self.delta}"

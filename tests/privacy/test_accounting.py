@@ -188,11 +188,25 @@ def test_the_samplers_distance_is_part_of_the_figure() -> None:
     assert accounting.SAMPLER_DISTANCE == noise.DISTANCE
     mechanism = seen(Adversary.SERVER, 1.0)
     plain = PldAccountant().epsilon(mechanism, DELTA)
-    run = accounting.epsilon_as_run(PldAccountant(), mechanism, DELTA, 26_010)
+    run = accounting.with_sampler(lambda left: PldAccountant().epsilon(mechanism, left), 500, DELTA, 26_010)
     assert plain <= run < plain * 1.001
     assert PldAccountant().delta(mechanism, run) + accounting.sampler_delta(500, 26_010, run) <= DELTA
-    with pytest.raises(ValueError, match="too small"):
-        accounting.epsilon_as_run(PldAccountant(), mechanism, 1e-15, 1 << 32)
+    assert math.isinf(
+        accounting.with_sampler(lambda left: PldAccountant().epsilon(mechanism, left), 500, 1e-15, 1 << 32)
+    )
+
+
+def test_a_hopeless_mechanism_has_no_epsilon_at_once() -> None:
+    for mechanism in (Mechanism(1.0, 0.05, 10**8), Mechanism(0.05, 1.0, 10**6)):
+        assert math.isinf(PldAccountant().epsilon(mechanism, DELTA))
+        assert PldAccountant().delta(mechanism, 1.0) == 1.0
+
+
+def test_a_wider_grid_where_losses_are_large_is_still_a_bound() -> None:
+    """At rate 1 the exact ε is known."""
+    mechanism = Mechanism(0.1, 1.0, 2)
+    exact = accounting.gdp_epsilon(math.sqrt(2) / 0.1, DELTA)
+    assert exact <= PldAccountant().epsilon(mechanism, DELTA) < exact * 1.001
 
 
 @pytest.mark.parametrize(

@@ -150,3 +150,18 @@ def test_a_run_without_a_certificate_is_refused_with_the_reason() -> None:
         check_applies(normalise="constant", validation="none")
     with pytest.raises(ValueError, match=r"normalise = realised: .* use constant"):
         check_applies(normalise="realised", validation="proof")
+
+
+def test_who_is_never_selected_does_no_harm() -> None:
+    """With next to no noise, an attack is what happens when one is selected: L' ≤ L + B·(1 − (1 − q)^(K·T))."""
+    for noise in (1e-300, 0.094):
+        threat = certificate.Threat(malicious=5, rounds=1, client_rate=0.1, noise=noise)
+        assert certificate.rigorous(threat, 0.05).upper == pytest.approx(0.05 + 1 - 0.9**5, abs=1e-9)
+        assert certificate.as_in_the_paper(threat, 0.05).vacuous
+
+
+@pytest.mark.parametrize("largest", [float("nan"), float("inf"), 0.0, -1.0])
+def test_the_largest_loss_is_a_number(largest: float) -> None:
+    threat = certificate.Threat(malicious=1, rounds=1, client_rate=0.1, noise=1.0)
+    with pytest.raises(ValueError, match="largest loss must be"):
+        certificate.rigorous(threat, 0.0, largest)

@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+import multiprocessing
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,6 +133,10 @@ TAMPERING = {
     "a count removed": "DELETE FROM counts WHERE client = 'bank'",
     "a count invented": "INSERT INTO counts VALUES ('mallory', 1)",
     "rounds exchanged": "UPDATE entries SET number = -number",
+    "no names": "UPDATE entries SET participants = '5' WHERE round = 1",
+    "names that are none": "UPDATE entries SET participants = '[5]' WHERE round = 1",
+    "no JSON": "UPDATE entries SET participants = 'bank' WHERE round = 1",
+    "a count that is none": "UPDATE counts SET count = 'x' WHERE client = 'bank'",
 }
 
 
@@ -207,3 +215,91 @@ def test_the_auditors_page_is_enough_to_recompute_the_links(ledger: Ledger) -> N
         link = h(b"precad entry", start, str(entry["round"]).encode(), *names).hex()
         assert entry["link"] == link
     assert exported["digest"] == link
+
+
+def _write(path: Path, first: int) -> None:
+    book = Ledger(path, TERMS)
+    for round_ in range(first, first + 10):
+        book.record(round_, ["bank", f"lab-{first}"])
+
+
+def test_processes_and_threads_take_turns(tmp_path: Path) -> None:
+    """Two processes make one ledger and write it; then ten threads go on, all of them with the same rounds."""
+    path = tmp_path / "l"
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_write, args=(path, first)) for first in (0, 10)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    book = Ledger.load(path)
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(lambda i: book.record(20 + i % 5, ["bank"]), range(50)))
+    book.verify()
+    assert book.participations() == {"bank": 25, "lab-0": 10, "lab-10": 10}
+
+
+def test_a_forked_process_is_told_to_open_the_ledger_anew(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(LedgerError, match="forked: open it again"):
+        ledger.record(0, ["bank"])
+
+
+def test_a_round_that_the_disk_has_no_room_for_is_not_counted(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.record(0, ["bank"])
+    connection = ledger._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    names = [f"client-{i}" for i in range(2000)]
+    with pytest.raises(LedgerError, match="cannot be read or written: database or disk is full"):
+        ledger.record(1, names)
+    assert ledger.participations() == {"bank": 1}
+    again = Ledger.load(tmp_path / "ledger.sqlite")
+    again.record(1, names)
+    again.verify()
+    assert again.participations()["client-7"] == 1
+
+
+def test_a_ledger_that_was_cut_off_or_cannot_be_opened_is_an_error_in_words(ledger: Ledger, tmp_path: Path) -> None:
+    for round_ in range(20):
+        ledger.record(round_, [f"client-{i}" for i in range(500)])
+    ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = (tmp_path / "ledger.sqlite").read_bytes()
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(LedgerError, match=r"cannot be read or written|is not a ledger"):
+        Ledger.load(tmp_path / "cut").verify()
+    with pytest.raises(LedgerError, match="unable to open"):
+        Ledger(tmp_path / "nowhere" / "l", TERMS)
+
+
+def test_an_older_copy_is_noticed_by_who_kept_the_last_link(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.record(0, ["bank"])
+    ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(tmp_path / "ledger.sqlite", tmp_path / "older")
+    kept = ledger.record(1, ["bank"]).link
+    assert Ledger.load(tmp_path / "older").verify() != kept
+
+
+def test_where_no_epsilon_holds_the_client_sits_out_and_the_export_says_so(tmp_path: Path) -> None:
+    for sigma in (0.0, 0.1):
+        book = Ledger(tmp_path / f"l{sigma}", Terms(**{**TERMS.__dict__, "sigma": sigma}))
+        for round_ in range(3):
+            book.record(round_, ["=bank"])
+        assert book.would_exceed(["=bank"], 50.0) == {"=bank"}
+        assert book.export()["clients"]["=bank"]["epsilon"]["server"] is None
+        assert book.export_csv().splitlines()[1].startswith("'=bank,3,none,")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"sigma": "x"}, {"sigma": -1.0}, {"sigma": float("inf")}, {"dim": 0}, {"delta": 0}]
+)
+def test_terms_out_of_range_are_refused(changed: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="a ledger's terms"):
+        Terms(**{**TERMS.__dict__, **changed})
+
+
+@pytest.mark.parametrize("round_", [-1, 1 << 63, True])
+def test_a_round_is_a_whole_number(ledger: Ledger, round_: int) -> None:
+    with pytest.raises(ValueError, match="round must be a whole number"):
+        ledger.record(round_, [])

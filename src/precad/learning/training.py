@@ -1,6 +1,5 @@
 """Training on one machine: Algorithm 1 of the paper, round by round, over simulated clients and two servers."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -215,7 +214,7 @@ class Trainer:
     def _terms(self) -> Terms:
         sigma = self.hyperparameters.noise_seen(Adversary.SERVER)
         rate = self.hyperparameters.record_rate if self.params.unit is Unit.RECORD else 1.0
-        return Terms(self._digest.hex(), self.params.dim, sigma or math.inf, rate, self.hyperparameters.delta)
+        return Terms(self._digest.hex(), self.params.dim, sigma or 0.0, rate, self.hyperparameters.delta)
 
 
 class _Stopwatch:

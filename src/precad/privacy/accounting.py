@@ -25,6 +25,11 @@ SAMPLER_DISTANCE = 2.0**-74
 """η, :data:`precad.privacy.noise.DISTANCE`; not imported, since loading compiled code would double the start-up."""
 MIN_SIGMA = 0.05
 """With less noise ε is in the hundreds after one round: there is nothing to account for."""
+MAX_SIGMA = 1e9
+MIN_RATE = 1e-18
+"""With smaller rates, or more noise, floats underflow; nobody runs either."""
+MAX_SHIFT = 40.0
+"""Runs that are so many standard deviations apart have ε above 700, which is given as infinity."""
 
 _ORDERS = (*range(2, 64), 128, 256, 512, 1024)  # whole ones: exact sums, where others are slow and may not converge
 
@@ -50,12 +55,20 @@ class Mechanism:
     """How often the mechanism runs."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= MIN_SIGMA):
-            raise ValueError(f"sigma must be a finite number of at least {MIN_SIGMA}, got {self.noise_multiplier}")
-        if not 0 < self.rate <= 1:
-            raise ValueError(f"a sampling rate must be in (0, 1], got {self.rate}")
+        if not MIN_SIGMA <= self.noise_multiplier <= MAX_SIGMA:
+            raise ValueError(
+                f"sigma must be a finite number of at least {MIN_SIGMA}, got {self.noise_multiplier}; "
+                f"at most {MAX_SIGMA:g}"
+            )
+        if not MIN_RATE <= self.rate <= 1:
+            raise ValueError(f"a sampling rate must be in (0, 1], got {self.rate}; at least {MIN_RATE:g}")
         if type(self.steps) is not int or self.steps < 0:
             raise ValueError(f"the number of rounds must be a whole number of at least 0, got {self.steps}")
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no accountant need be asked: rate·√T/σ is above :data:`MAX_SHIFT`."""
+        return self.rate * math.sqrt(self.steps) > MAX_SHIFT * self.noise_multiplier
 
 
 def record_mechanism(adversary: Adversary, *, sigma: float, record_rate: float, participations: int) -> Mechanism:
@@ -105,23 +118,30 @@ class PldAccountant:
     """Privacy loss distributions, by Google's library: rigorous, and tight to four digits. The default."""
 
     interval: float = 5e-4
-    """The grid of privacy losses. Each is rounded against us, so on a coarser grid the figure is a bound too."""
+    """The grid of privacy losses. Each is rounded against us, so on a coarser grid the figure is a bound too.
+
+    It is widened by 1/(2σ)² where σ < ½: losses, and ε, are larger there.
+    """
     replace_one: bool = False
     """Neighbours differ in one record exchanged for another, not for a null one."""
     name = "pld"
     rigorous = True
 
     def epsilon(self, mechanism: Mechanism, delta: float) -> float:
-        """The least ε, on a grid, for which the mechanism is (ε, δ)-DP."""
+        """The least ε, on a grid, for which the mechanism is (ε, δ)-DP; infinite if :attr:`Mechanism.hopeless`."""
         _check_delta(delta)
         if mechanism.steps == 0:
             return 0.0
+        if mechanism.hopeless:
+            return math.inf
         return float(_composed(mechanism, self.interval, self.replace_one).get_epsilon_for_delta(delta))
 
     def delta(self, mechanism: Mechanism, epsilon: float) -> float:
         """An upper bound on δ at ε."""
         if mechanism.steps == 0:
             return 0.0
+        if mechanism.hopeless:
+            return 1.0
         return float(_composed(mechanism, self.interval, self.replace_one).get_delta_for_epsilon(epsilon))
 
 
@@ -187,14 +207,6 @@ def paper_clients_epsilon(*, sigma: float, record_rate: float, client_rate: floa
     return GdpAccountant().epsilon(claimed, delta)
 
 
-def epsilon_as_run(accountant: Accountant, mechanism: Mechanism, delta: float, draws: int) -> float:
-    """ε at δ with the sampler's distance taken out of δ; ``draws`` as for :func:`sampler_delta`."""
-    epsilon = with_sampler(lambda left: accountant.epsilon(mechanism, left), mechanism.steps, delta, draws)
-    if math.isinf(epsilon):
-        raise ValueError(f"δ = {delta} is too small for {mechanism.steps} rounds of {draws} noisy numbers")
-    return epsilon
-
-
 def with_sampler(epsilon_at: Callable[[float], float], steps: int, delta: float, draws: int) -> float:
     """The ε of what is left of δ after :func:`sampler_delta`, which grows with ε; infinite if nothing is left.
 
@@ -224,7 +236,8 @@ def sampler_delta(steps: int, draws: int, epsilon: float) -> float:
 
 @lru_cache(maxsize=256)
 def _composed(mechanism: Mechanism, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
-    return _once(mechanism.noise_multiplier, mechanism.rate, interval, replace_one).self_compose(mechanism.steps)
+    width = interval * max(1.0, (2 * mechanism.noise_multiplier) ** -2)
+    return _once(mechanism.noise_multiplier, mechanism.rate, width, replace_one).self_compose(mechanism.steps)
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """Which σ, T, q, p, ε or δ, given the other five: by bisection on the rigorous accountant.
 
-The answer is always on the safe side: with it, the rigorous accountant finds at most the ε asked for.
+The answer is always on the safe side: with it, the rigorous accountant finds at most the ε asked for. The sampler's
+term in δ is not in :func:`solve`; the functions that take an ``epsilon`` count what it counts.
 """
 
 import math
@@ -50,6 +51,7 @@ def solve(setting: Setting) -> float:
     if setting.unknown == "epsilon":
         return _epsilon(setting)
     if setting.unknown == "delta":
+        _check_epsilon(_given(setting.epsilon))
         return _ACCOUNTANT.delta(_mechanism(setting), _given(setting.epsilon))
     wanted = _given(setting.epsilon)
     if setting.unknown == "sigma":
@@ -66,7 +68,7 @@ def solve(setting: Setting) -> float:
 
 
 def least_sigma(epsilon: Callable[[float], float], wanted: float) -> float:
-    """The least σ, to four digits, at which ``epsilon``, which falls as σ grows, is at most ``wanted``."""
+    """The least σ ≥ 0.2, to four digits, at which ``epsilon``, which falls as σ grows, is at most ``wanted``."""
     _check_epsilon(wanted)
     low, high = _SIGMAS
     if (at_most := epsilon(high)) > wanted:

@@ -9,9 +9,10 @@ over clean runs, its expectation L' over attacked runs satisfies, for every ε �
 where δ is the hockey-stick divergence of the two runs. What is certified is this expectation over the randomness of
 training, for each record by itself: not the one model that a run happened to give.
 
-Three bounds on δ: the paper's, which rests on the central limit theorem and is too small to be a bound; and two
-rigorous ones, of which the smaller counts: direct accounting of how many of the K are selected in a round, and the
-group property of a single client's privacy.
+Four bounds on δ: the paper's, which rests on the central limit theorem and is too small to be a bound; and three
+rigorous ones, of which the smallest counts: direct accounting of how many of the K are selected in a round, the group
+property of a single client's privacy, and 1 − w at every ε ≥ 0, where w = (1 − q)^(K·T) is the probability that none
+of them is ever selected. (The attacked run is w·clean + (1 − w)·other, so both divergences are at most 1 − w.)
 
 The K attackers come on top of the honest clients of the clean run, and the sum is divided by a public constant.
 """
@@ -19,17 +20,20 @@ The K attackers come on top of the honest clients of the clean run, and the sum 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.privacy.accounting import MIN_SIGMA, Mechanism, gdp_delta
+from precad.privacy.accounting import SAMPLER_DISTANCE, Mechanism, gdp_delta
 from precad.privacy.groups import MAX_GROUP, Curve, direct_delta, generic_delta
 
 FORGERY = 2.0**-55
 """The probability that one false submission is accepted (docs/security.md, Theorem 1)."""
 
 _INTERVAL = 4e-3  # coarse, and so pessimistic: the bounds grow by less than a percent
+_LITTLE_NOISE = 1 / 6  # one attacker moves the sum by six standard deviations: whoever is selected is seen
+_SAMPLER = 2.0**33 * SAMPLER_DISTANCE  # 2·d numbers a round, for the largest d there is
 _EPSILONS = np.concatenate([np.linspace(0, 2, 31), np.linspace(2.2, 6, 20), np.linspace(6.5, 16, 20)])
 
 
@@ -53,6 +57,8 @@ class Threat:
             )
         if not (math.isfinite(self.noise) and self.noise > 0):
             raise ValueError(f"the noise must be a finite number above 0, got {self.noise}")
+        if type(self.rounds) is not int or self.rounds < 1:
+            raise ValueError(f"the number of rounds must be a whole number of at least 1, got {self.rounds}")
         Mechanism(1.0, self.client_rate, self.rounds)
 
 
@@ -67,18 +73,27 @@ class Bounds:
 
 
 def rigorous(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bounds:
-    """The certificate: the smaller of direct accounting and group privacy, and the chance of a forged proof."""
+    """The certificate: the smallest δ there is, the sampler's distance, and the chance of a forged proof.
+
+    The clean run is within T·2d·η of one with exact noise, the attacked run within that and K·T forgeries.
+    """
     _check_loss(clean_loss, largest_loss)
-    divergence, forged = _divergence(threat), threat.malicious * threat.rounds * FORGERY
-    return _bounds(lambda epsilon: min(1.0, divergence(epsilon) + forged), clean_loss, largest_loss)
+    sampler = threat.rounds * _SAMPLER
+    attacked = largest_loss * (sampler + threat.malicious * threat.rounds * FORGERY)
+    divergence = cache(_divergence(threat))
+    least = max(0.0, clean_loss - largest_loss * sampler)
+    most = min(largest_loss, clean_loss + largest_loss * sampler)
+    lower = _bounds(divergence, least, largest_loss).lower - attacked
+    upper = min(largest_loss, _bounds(divergence, most, largest_loss).upper + attacked)
+    return Bounds(max(0.0, lower), upper, upper > 0.999 * largest_loss)
 
 
 def as_in_the_paper(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bounds:
     """Theorem 2: group privacy of the asymptotic μ = q·√(T·(e^{1/σ̃²} − 1)). Too small to be a bound."""
     _check_loss(clean_loss, largest_loss)
-    exponent = threat.noise**-2
-    if exponent > 500:  # μ is astronomical: the bound is B
+    if threat.noise < 0.045:  # μ is astronomical: the bound is B
         return Bounds(0.0, largest_loss, True)
+    exponent = threat.noise**-2
     mu = threat.malicious * threat.client_rate * math.sqrt(threat.rounds * math.expm1(exponent))
     return _bounds(lambda epsilon: gdp_delta(mu, epsilon), clean_loss, largest_loss)
 
@@ -134,16 +149,23 @@ def check_applies(*, normalise: str, validation: str) -> None:
 
 
 def _divergence(threat: Threat) -> Curve:
-    """δ(ε) between the runs with and without the attackers."""
-    if threat.noise < MIN_SIGMA:
-        return lambda _epsilon: 1.0
+    """δ(ε), ε ≥ 0, between the runs with and without the attackers, the larger of both directions."""
+    selected = _ever_selected(threat)
+    if threat.noise < _LITTLE_NOISE:
+        return lambda _epsilon: selected
     mechanism = Mechanism(threat.noise, threat.client_rate, threat.rounds)
     interval = min(0.1, max(_INTERVAL, 0.01 * threat.malicious / threat.noise))
     direct = direct_delta(mechanism, threat.malicious, interval)
     if threat.malicious == 1:
-        return direct
+        return lambda epsilon: min(selected, direct(epsilon))
     generic = generic_delta(direct_delta(mechanism, 1, interval), threat.malicious)
-    return lambda epsilon: min(direct(epsilon), generic(epsilon))
+    return lambda epsilon: min(selected, direct(epsilon), generic(epsilon))
+
+
+def _ever_selected(threat: Threat) -> float:
+    if threat.client_rate == 1:
+        return 1.0
+    return -math.expm1(threat.malicious * threat.rounds * math.log1p(-threat.client_rate))
 
 
 def _bounds(delta: Curve, loss: float, largest: float) -> Bounds:
@@ -167,5 +189,7 @@ def _on_grid(
 
 
 def _check_loss(clean_loss: float, largest_loss: float) -> None:
+    if not (math.isfinite(largest_loss) and largest_loss > 0):
+        raise ValueError(f"the largest loss must be a finite number above 0, got {largest_loss}")
     if not 0 <= clean_loss <= largest_loss:
         raise ValueError(f"the clean loss must be in [0, {largest_loss}], got {clean_loss}")

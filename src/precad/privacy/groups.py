@@ -1,9 +1,11 @@
 """What K records or clients together lose: the privacy of a group, rigorous.
 
 Two bounds, of which the smaller counts. *Direct*: each of the K is in a sample independently of the others, so in each
-round Binomial(K, rate) of them move the sum, at worst all one way: a mixture of Gaussians, composed. *Generic*: K times
-one step to a neighbour (Vadhan, *The Complexity of Differential Privacy*, 2017, Lemma 2.2), which holds for every
-accountant.
+round Binomial(K, rate) of them move the sum, at worst all one way: a mixture of Gaussians, composed (shifts of full
+length along one line dominate all others: Choquette-Choo et al., *Privacy Amplification for Matrix Mechanisms*, 2024).
+It is proven for members that take part in the same rounds, such as records of one client; at rate 1 for all, since
+rounds apart are further from the worst. *Generic*: K times one step to a neighbour (Vadhan, *The Complexity of
+Differential Privacy*, 2017, Lemma 2.2), which holds for every accountant, and whenever the members take part.
 """
 
 import math
@@ -13,7 +15,7 @@ from functools import lru_cache
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
-from precad.privacy.accounting import MIN_SIGMA, Accountant, Mechanism, PldAccountant
+from precad.privacy.accounting import MAX_SHIFT, MIN_SIGMA, Accountant, Mechanism, PldAccountant
 
 MAX_GROUP = 1000
 """Larger groups are not accounted for: no privacy is left for them, and the mixture has as many parts as members."""
@@ -72,7 +74,10 @@ def hopeless(mechanism: Mechanism, size: int) -> bool:
     """Whether the two runs differ by so much that no accountant need be asked: many standard deviations in all."""
     noise = mechanism.noise_multiplier
     shift = size * mechanism.rate
-    return shift * math.sqrt(mechanism.steps) / noise > 40 or noise / (size if mechanism.rate == 1 else 1) < MIN_SIGMA
+    return (
+        shift * math.sqrt(mechanism.steps) / noise > MAX_SHIFT
+        or noise / (size if mechanism.rate == 1 else 1) < MIN_SIGMA
+    )
 
 
 @lru_cache(maxsize=64)

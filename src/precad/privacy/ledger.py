@@ -9,19 +9,21 @@ last link elsewhere notices a ledger that was cut off or written anew.
 import csv
 import io
 import json
+import math
+import os
 import sqlite3
 import threading
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
 from precad.mpc.prg import Digest, check_name, digest
-from precad.privacy.accounting import Adversary, PldAccountant, draws_seen, epsilon_as_run, record_mechanism
+from precad.privacy.accounting import MIN_SIGMA, Adversary, PldAccountant, draws_seen, record_mechanism, with_sampler
 
 _ACCOUNTANT = PldAccountant(interval=1e-3)
 
@@ -37,6 +39,14 @@ class Terms:
     record_rate: float
     delta: float
 
+    def __post_init__(self) -> None:
+        if type(self.task) is not str or type(self.dim) is not int:
+            raise ValueError(f"a ledger's terms have a task and a dimension, got {self.task!r} and {self.dim!r}")
+        if not all(isinstance(value, int | float) for value in (self.sigma, self.record_rate, self.delta)):
+            raise ValueError(f"a ledger's terms are numbers, got {self}")
+        if not (0 <= self.sigma < math.inf and 0 < self.record_rate <= 1 and 0 < self.delta < 1 and self.dim >= 1):
+            raise ValueError(f"a ledger's terms have σ ≥ 0, p in (0, 1], δ in (0, 1) and d ≥ 1, got {self}")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -49,20 +59,26 @@ class Entry:
 
 
 class LedgerError(PrecadError):
-    """A ledger that does not fit its task, or was tampered with."""
+    """A ledger that does not fit its task, was tampered with, or cannot be read or written."""
 
 
 class Ledger:
-    """An open ledger. Every method reads or writes the disk; nothing is remembered. Threads take turns."""
+    """An open ledger. Every method reads or writes the disk; nothing is remembered.
+
+    Threads take turns, processes too; a process that was forked opens the ledger anew.
+    """
 
     def __init__(self, path: Path, terms: Terms) -> None:
         self._terms = terms
         self._path = path
         self._turn = threading.Lock()
-        self._connection = _connect(path)
+        self._process = os.getpid()
+        with _plain_errors(path):
+            self._connection = _connect(path)
         weakref.finalize(self, self._connection.close)
-        with self._turn, self._connection as connection:
-            connection.executescript(_SCHEMA)
+        with self._transaction() as connection:
+            for statement in _SCHEMA:
+                connection.execute(statement)
             connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(asdict(terms)),))
             (stored,) = connection.execute("SELECT json FROM terms").fetchone()
         if stored != _canonical(asdict(terms)):
@@ -90,42 +106,46 @@ class Ledger:
         names = tuple(sorted(set(participants)))
         for name in names:
             check_name(name)
-        with self._turn:
-            connection = self._connection
-            connection.execute("BEGIN IMMEDIATE")
-            with connection:
-                known = connection.execute(
-                    "SELECT round, participants, link FROM entries WHERE round = ?", (round_,)
-                ).fetchone()
-                if known is not None:
-                    entry = _entry(known)
-                    if entry.participants != names:
-                        raise LedgerError(f"round {round_} is in the ledger with other participants")
-                    return entry
-                last = connection.execute("SELECT link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-                link = _link(self._terms, last[0] if last else "", round_, names)
-                connection.execute(
-                    "INSERT INTO entries (round, participants, link) VALUES (?, ?, ?)",
-                    (round_, json.dumps(names), link),
-                )
-                connection.executemany(
-                    "INSERT INTO counts VALUES (?, 1) ON CONFLICT (client) DO UPDATE SET count = count + 1",
-                    [(name,) for name in names],
-                )
+        if type(round_) is not int or not 0 <= round_ < 1 << 63:
+            raise ValueError(f"round must be a whole number in [0, 2^63), got {round_}")
+        with self._transaction() as connection:
+            known = connection.execute(
+                "SELECT round, participants, link FROM entries WHERE round = ?", (round_,)
+            ).fetchone()
+            if known is not None:
+                entry = _entry(known)
+                if entry.participants != names:
+                    raise LedgerError(f"round {round_} is in the ledger with other participants")
+                return entry
+            last = connection.execute("SELECT link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+            link = _link(self._terms, last[0] if last else "", round_, names)
+            connection.execute(
+                "INSERT INTO entries (round, participants, link) VALUES (?, ?, ?)", (round_, json.dumps(names), link)
+            )
+            connection.executemany(
+                "INSERT INTO counts VALUES (?, 1) ON CONFLICT (client) DO UPDATE SET count = count + 1",
+                [(name,) for name in names],
+            )
         return Entry(round_, names, link)
 
     def participations(self) -> dict[str, int]:
         """T_i of every client that took part."""
-        with self._turn:
+        with self._mine():
             return dict(self._connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
     def epsilon(self, adversary: Adversary, participations: int) -> float:
-        """What so many participations cost, by the rigorous accountant, the sampler's distance included."""
+        """What so many participations cost, by the rigorous accountant, the sampler's distance included.
+
+        Infinite where no ε holds at this δ.
+        """
         terms = self._terms
+        if participations and terms.sigma < MIN_SIGMA:
+            return math.inf
         mechanism = record_mechanism(
             adversary, sigma=terms.sigma, record_rate=terms.record_rate, participations=participations
         )
-        return epsilon_as_run(_ACCOUNTANT, mechanism, terms.delta, draws_seen(adversary, terms.dim))
+        draws = draws_seen(adversary, terms.dim)
+        return with_sampler(lambda left: _ACCOUNTANT.epsilon(mechanism, left), participations, terms.delta, draws)
 
     def would_exceed(self, clients: Iterable[str], budget: float) -> frozenset[str]:
         """Those of ``clients`` whose next round would cost more than ``budget`` against a server: they sit out.
@@ -141,63 +161,87 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All rounds, in the order in which they were counted."""
-        with self._turn:
-            rows = self._connection.execute("SELECT round, participants, link FROM entries ORDER BY number").fetchall()
-        return [_entry(row) for row in rows]
+        return self._contents()[0]
 
     def verify(self) -> str:
         """Recompute every link and every count; the last link, or a :class:`LedgerError` that names the first fault."""
-        link, counts = "", dict[str, int]()
-        for entry in self.entries():
-            link = _link(self._terms, link, entry.round, entry.participants)
-            if entry.link != link:
-                raise LedgerError(f"round {entry.round} was changed, or one before it was removed")
-            for name in entry.participants:
-                counts[name] = counts.get(name, 0) + 1
-        for name, count in self.participations().items():
-            if counts.pop(name, 0) != count:
-                raise LedgerError(f"the count of {name} is {count}, which is not what the rounds say")
-        if counts:
-            raise LedgerError(f"the count of {min(counts)} is missing")
-        return link
+        return _check(self._terms, *self._contents())
 
     def export(self) -> dict[str, Any]:
-        """Everything an auditor needs to recompute each figure: terms, rounds, counts, ε, and the last link."""
-        last = self.verify()
-        counts = self.participations()
+        """Everything an auditor needs to recompute each figure: terms, rounds, counts, ε, and the last link.
+
+        ε is None where there is none. All is read at one moment, whoever else writes.
+        """
+        entries, counts = self._contents()
+        last = _check(self._terms, entries, counts)
         costs = {
-            count: {adversary.value: self.epsilon(adversary, count) for adversary in Adversary}
+            count: {adversary.value: _finite(self.epsilon(adversary, count)) for adversary in Adversary}
             for count in sorted(set(counts.values()))
         }
         return {
             "terms": asdict(self._terms),
-            "rounds": [asdict(entry) for entry in self.entries()],
+            "rounds": [asdict(entry) for entry in entries],
             "clients": {name: {"participations": count, "epsilon": costs[count]} for name, count in counts.items()},
             "digest": last,
         }
 
     def export_csv(self) -> str:
-        """One line a client: participations, ε against a server, ε against clients; the last link at the end."""
+        """One line a client: participations, ε against a server, ε against clients; the last link at the end.
+
+        A name that a spreadsheet would take for a formula has an apostrophe before it.
+        """
         exported = self.export()
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(["client", "participations", *(f"epsilon_{adversary.value}" for adversary in Adversary)])
         for name, client in exported["clients"].items():
-            writer.writerow([name, client["participations"], *(client["epsilon"][a.value] for a in Adversary)])
+            shown = f"'{name}" if name[0] in "=+-@'" else name
+            costs = (client["epsilon"][adversary.value] for adversary in Adversary)
+            writer.writerow([shown, client["participations"], *("none" if cost is None else cost for cost in costs)])
         writer.writerow(["digest", exported["digest"]])
         return out.getvalue()
 
+    def _contents(self) -> tuple[list[Entry], dict[str, int]]:
+        """All rounds and all counts, at one moment."""
+        with self._mine(), self._connection as connection:
+            connection.execute("BEGIN")
+            rows = connection.execute("SELECT round, participants, link FROM entries ORDER BY number").fetchall()
+            counts = dict(connection.execute("SELECT client, count FROM counts ORDER BY client"))
+        return [_entry(row) for row in rows], counts
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS terms (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    round INTEGER NOT NULL UNIQUE,
-    participants TEXT NOT NULL,
-    link TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS counts (client TEXT PRIMARY KEY, count INTEGER NOT NULL);
-"""
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing: what is not confirmed by the disk is undone, and an error."""
+        with self._mine(), self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+
+    @contextmanager
+    def _mine(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise LedgerError(f"{self._path} was opened before this process was forked: open it again")
+        with self._turn, _plain_errors(self._path):
+            yield
+
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS terms (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS entries (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        round INTEGER NOT NULL UNIQUE,
+        participants TEXT NOT NULL,
+        link TEXT NOT NULL
+    )""",
+    "CREATE TABLE IF NOT EXISTS counts (client TEXT PRIMARY KEY, count INTEGER NOT NULL)",
+)
+
+
+@contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise LedgerError(f"the ledger {path} cannot be read or written: {error}") from None
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -209,7 +253,34 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _entry(row: tuple[int, str, str]) -> Entry:
-    return Entry(row[0], tuple(json.loads(row[1])), row[2])
+    try:
+        names = json.loads(row[1])
+    except (ValueError, TypeError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise LedgerError(f"round {row[0]} was changed: its participants are not a list of names")
+    return Entry(row[0], tuple(names), row[2])
+
+
+def _check(terms: Terms, entries: list[Entry], claimed: dict[str, int]) -> str:
+    """The last link, if every link and every count is what the rounds say."""
+    link, counts = "", dict[str, int]()
+    for entry in entries:
+        link = _link(terms, link, entry.round, entry.participants)
+        if entry.link != link:
+            raise LedgerError(f"round {entry.round} was changed, or one before it was removed")
+        for name in entry.participants:
+            counts[name] = counts.get(name, 0) + 1
+    for name, count in claimed.items():
+        if counts.pop(name, 0) != count:
+            raise LedgerError(f"the count of {name} is {count}, which is not what the rounds say")
+    if counts:
+        raise LedgerError(f"the count of {min(counts)} is missing")
+    return link
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _link(terms: Terms, previous: str, round_: int, participants: tuple[str, ...]) -> str:

@@ -59,16 +59,24 @@ def least_noise(threat: Threat, clean_loss: float, wanted: float, largest_loss: 
     def keeps(noise: float) -> bool:
         return _kept(replace(threat, noise=noise), clean_loss, wanted, largest_loss)
 
-    high = max(1.0, threat.malicious * threat.client_rate * math.sqrt(threat.rounds))
-    while not keeps(high):
-        high *= 2
-    low = high / 2
-    while keeps(low):
-        low, high = low / 2, low
+    low = high = _likely_noise(threat, clean_loss / largest_loss, wanted / largest_loss)
+    step = 1.01
+    if keeps(high):
+        while keeps(low):
+            low, high, step = low / step, low, step**2
+    else:
+        while not keeps(high):
+            low, high, step = high, high * step, step**2
     while high > low * _PRECISE:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if keeps(middle) else (middle, high)
     return high
+
+
+def _likely_noise(threat: Threat, clean_loss: float, wanted: float) -> float:
+    """Where Φ(Φ⁻¹(L) + K·q·√T/σ̃) is the loss wanted: exact at q = 1, and near enough to search from elsewhere."""
+    apart = special.ndtri(min(wanted, 0.999)) - special.ndtri(max(clean_loss, 1e-6))
+    return threat.malicious * threat.client_rate * math.sqrt(threat.rounds) / max(0.1, float(apart))
 
 
 def attacked_loss(threat: Threat, clean_loss: float) -> float:
