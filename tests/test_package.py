@@ -142,7 +142,7 @@ def test_privacy_answers_for_both_adversaries() -> None:
         (["--sigma", "1", "--participations", "6000"], "--participations must be in [0, 5000]"),
         (["--sigma", "0"], "sigma must be a finite number of at least 0.05"),
         (["--sigma", "0.001"], "sigma must be a finite number of at least 0.05"),
-        (["--target-epsilon", "1e9"], "epsilon must be in (0, 100]"),
+        (["--target-epsilon", "1e9"], "epsilon must be in (0, 20]"),
     ],
 )
 def test_privacy_says_what_is_allowed(options: list[str], words: str) -> None:

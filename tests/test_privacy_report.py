@@ -88,7 +88,7 @@ def test_sigma_and_a_target_give_the_rounds() -> None:
         (["--sigma", "1", "--target-epsilon", "0.1"], "what a single round costs; got 0.1"),
         (["--sigma", "1", "--target-epsilon", "3", "--participations", "9"], "the cap is then ⌈q·T⌉"),
         (["--sigma", "nan"], "sigma must be a finite number"),
-        (["--target-epsilon", "-2"], "epsilon must be in (0, 100], got -2.0"),
+        (["--target-epsilon", "-2"], "epsilon must be in (0, 20], got -2.0"),
         (["--target-epsilon", "1e-7"], "allow a larger epsilon, or fewer rounds"),
         (["--sigma", "1", "--unit", "dog"], "dog"),
     ],

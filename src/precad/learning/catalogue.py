@@ -43,8 +43,8 @@ _RECOMMENDED_MNIST: Table = {
     "record_bound": 0.5,
     "client_bound": 15.0,
     "noise_multiplier": 2.0,
-    "learning_rate": 2.0,
-    "final_learning_rate": 0.2,
+    "learning_rate": 10.0,
+    "final_learning_rate": 1.0,
 }
 
 _DIGITS: Table = {

@@ -14,7 +14,7 @@ _ACCOUNTANT = PldAccountant(interval=1e-3)
 _TOLERANCE = 1e-4
 _SIGMAS = (0.2, 1e5)
 _MAX_ROUNDS = 10_000_000
-_MAX_EPSILON = 100
+_MAX_EPSILON = 20
 
 
 @dataclass(frozen=True, kw_only=True)
