@@ -21,8 +21,9 @@ Transform = Callable[[NDArray[np.uint8]], Tensor]
 LEARNING_RATE = 0.02
 ITERATIONS = 5
 """L, of the attackers' local training."""
-BATCH, POISONED = 64, 20
-"""So many records in a local iteration, so many of them with the backdoor (Bagdasaryan et al., 2020, §5.1)."""
+BATCH, PATTERNS, WALLS = 64, 32, 20
+"""Records in a local iteration, and how many of them have the backdoor. The paper does not say. The pixel pattern is
+put on *all* of the attackers' images, so each has its twin: half. The rest is of Bagdasaryan et al., 2020, §5.1."""
 TRAIN_VERSIONS, TEST_VERSIONS = 600, 1000
 """Random rotations and crops of the semantic backdoor's 12 and 4 images; the paper gives the second number only."""
 
@@ -33,6 +34,8 @@ class BackdoorImages:
 
     train: Records
     test: Records
+    in_batch: int
+    """How many of them are in a local iteration."""
 
 
 def pixel_pattern(images: ImageData, transform: Transform, rows: NDArray[np.int64]) -> BackdoorImages:
@@ -46,6 +49,7 @@ def pixel_pattern(images: ImageData, transform: Transform, rows: NDArray[np.int6
     return BackdoorImages(
         _labelled(data_poisoning.pixel_pattern(images.x_train[rows]), label, transform),
         _labelled(data_poisoning.pixel_pattern(images.x_test[others]), label, transform),
+        PATTERNS,
     )
 
 
@@ -60,13 +64,14 @@ def semantic(images: ImageData, transform: Transform, rng: np.random.Generator) 
     return BackdoorImages(
         _labelled(data_poisoning.rotated_and_cropped(train, TRAIN_VERSIONS, rng), label, transform),
         _labelled(data_poisoning.rotated_and_cropped(test, TEST_VERSIONS, rng), label, transform),
+        WALLS,
     )
 
 
 class BackdoorAttack:
     """All attackers of a run as one: they pool their records, train one θ* in a round, and split what replaces θ_t."""
 
-    def __init__(self, gradients: PerRecordGradients, benign: Records, backdoor: Records) -> None:
+    def __init__(self, gradients: PerRecordGradients, benign: Records, backdoor: BackdoorImages) -> None:
         self._gradients, self._benign, self._backdoor = gradients, benign, backdoor
         self._theta: Floats | None = None
         self._target: Floats | None = None
@@ -83,10 +88,8 @@ class BackdoorAttack:
         """θ*: L steps on a mix of benign and backdoor records."""
         target = theta
         for _ in range(ITERATIONS):
-            parts = [
-                records.batch(rng.integers(0, len(records), count))
-                for records, count in ((self._benign, BATCH - POISONED), (self._backdoor, POISONED))
-            ]
+            mix = (self._benign, BATCH - self._backdoor.in_batch), (self._backdoor.train, self._backdoor.in_batch)
+            parts = [records.batch(rng.integers(0, len(records), count)) for records, count in mix]
             inputs, targets = (torch.cat(both) for both in zip(*parts, strict=True))
             (total,) = self._gradients.sums(target, inputs, targets, np.array([BATCH]))
             target = target - LEARNING_RATE / BATCH * total

@@ -64,7 +64,7 @@ def recruit(
         else:
             poisoned = backdoor.pixel_pattern(images, transform, rows)
         benign = ArrayRecords(images.x_train, images.y_train, rows, transform)
-        attack = backdoor.BackdoorAttack(gradients, benign, poisoned.train)
+        attack = backdoor.BackdoorAttack(gradients, benign, poisoned)
     if config.within_bound:
         attack = strategies.within_bound(attack)
     return Recruits(malicious, dict.fromkeys(malicious, attack), None if poisoned is None else poisoned.test)
