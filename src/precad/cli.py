@@ -11,6 +11,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from precad import services_cli
+from precad.cli_common import JsonOption, plain_errors
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold shares and seeds
@@ -20,9 +23,9 @@ bench = typer.Typer(help="Measure the speed of precad on this machine.", no_args
 app.add_typer(bench, name="bench")
 ledger = typer.Typer(help="Read the ledger of who took part, and what it cost.", no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
+services_cli.mount(app)
 
 ModeOption = Annotated[Literal["proof", "triples", "none"], typer.Option(help="How updates are validated.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -44,18 +47,6 @@ def main(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?", not a traceback
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """A mistake in the input is one sentence and exit code 2."""
-    from precad.errors import PrecadError
-
-    try:
-        yield
-    except (ValueError, PrecadError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 @contextmanager
@@ -90,7 +81,7 @@ def protocol(
     from precad import explain as explanation
     from precad.params import Params, Validation
 
-    with _plain_errors():
+    with plain_errors():
         params = Params(
             dim=dim,
             clients=clients,
@@ -134,7 +125,7 @@ def privacy(
     """Show what a run costs one record in ε, against a corrupted server and against the other clients."""
     from precad import privacy_report
 
-    with _plain_errors(), _working("accounting"):
+    with plain_errors(), _working("accounting"):
         report = privacy_report.make(
             sigma=sigma,
             rounds=rounds,
@@ -169,7 +160,7 @@ def certify(
 
     from precad.privacy import certificate
 
-    with _plain_errors(), _working("certifying"):
+    with plain_errors(), _working("certifying"):
         noise = math.sqrt(2) * sigma * record_bound / client_bound
         threat = certificate.Threat(malicious=malicious, rounds=rounds, client_rate=client_rate, noise=noise)
         bounds = certificate.rigorous(threat, clean_loss, largest_loss)
@@ -200,7 +191,7 @@ def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
     """Show every client's participations and what they have cost it in ε."""
     from precad.privacy.ledger import Ledger
 
-    with _plain_errors():
+    with plain_errors():
         exported = Ledger.load(path).export()
     if as_json:
         typer.echo(json.dumps(exported["clients"], indent=2))
@@ -222,7 +213,7 @@ def ledger_verify(path: LedgerPath) -> None:
     """Recompute every link of the hash chain and every count."""
     from precad.privacy.ledger import Ledger
 
-    with _plain_errors():
+    with plain_errors():
         last = Ledger.load(path).verify()
     typer.echo(f"the ledger is whole; its last link is {last or 'none: no round was counted'}")
 
@@ -235,7 +226,7 @@ def ledger_export(
     """Print all that an auditor needs to recompute every figure, as JSON or CSV."""
     from precad.privacy.ledger import Ledger
 
-    with _plain_errors():
+    with plain_errors():
         book = Ledger.load(path)
         typer.echo(book.export_csv().rstrip() if as_csv else json.dumps(book.export(), indent=2))
 
@@ -251,7 +242,7 @@ def bench_protocol(
     from precad.bench import protocol as benchmark
     from precad.params import Validation
 
-    with _plain_errors(), _working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
+    with plain_errors(), _working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
         row = benchmark.run(dim, clients, Validation(mode))
     if as_json:
         typer.echo(json.dumps(row, indent=2))
