@@ -7,12 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from precad.params import Params, Unit
 from precad.protocol.states import Role
 from precad.services import keys
+from precad.services import task as tasks
 from precad.services.keys import Identity
 from precad.services.task import Member, Task, Training, model_digest
 
@@ -55,3 +57,26 @@ def make(training: Training = TRAINING, params: Params = PARAMS, clients: tuple[
         task = task.with_member(Identity(name, key.public_key().public_bytes_raw()), 100)
     assert all(isinstance(member, Member) for member in task.roster)
     return World(task, client_keys, {Role.A: key_a, Role.B: key_b})
+
+
+def save(setting: World, folder: Path) -> None:
+    """Write a world to files, for another process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    setting.task.save(folder / "task.json")
+    named = {**setting.client_keys, "alpha": setting.server_keys[Role.A], "beta": setting.server_keys[Role.B]}
+    for name, key in named.items():
+        path = folder / f"{name}.key"
+        path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        path.chmod(0o600)
+
+
+def load(folder: Path) -> World:
+    """The world of a folder."""
+    task = tasks.load(folder / "task.json")
+    client_keys = {name: keys.load_private(folder / f"{name}.key") for name in task.members}
+    servers = {role: keys.load_private(folder / f"{task.server(role).name}.key") for role in Role}
+    return World(task, client_keys, servers)

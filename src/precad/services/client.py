@@ -1,0 +1,181 @@
+"""A client of a task: what it refuses, what it counts, and what it sends (PROTOCOL §9).
+
+Its state is one SQLite file. A round is counted, and the reply stored, before the reply is given out: asked again, in
+this process or after a crash, it gives the same bytes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from precad.codec import Blob
+from precad.errors import PrecadError, ProtocolError
+from precad.messages import Header, Invitation, Sealed, decode, encode
+from precad.params import Round
+from precad.privacy import clipping
+from precad.privacy.ledger import Ledger
+from precad.protocol import digests, submission
+from precad.services import receipts, sealing
+from precad.services.keys import is_signed
+from precad.services.receipts import Events, Verdict
+from precad.services.store import StoreError, connect, in_words
+from precad.services.task import Task, model_digest
+
+
+class RefusedError(PrecadError):
+    """What a client does not do, and why. Nothing was sent."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """An invitation that was found to be in order: its round, and the keys to seal to."""
+
+    round: Round
+    sealing_a: bytes
+    sealing_b: bytes
+    reply: bytes | None
+    """What was answered before: to be sent again, with no new training."""
+
+
+class Client:
+    """One client. Not for use by several threads at once."""
+
+    def __init__(self, task: Task, name: str, key: Ed25519PrivateKey, path: Path) -> None:
+        if name not in task.members:
+            raise ValueError(f"{name} is not in the task's roster")
+        if key.public_key().public_bytes_raw() != task.members[name].identity.key:
+            raise ValueError(f"the key is not the one that the roster gives for {name}")
+        task.check_budget()
+        self.task, self.name, self._key = task, name, key
+        self._connection = connect(path)
+        with self._transaction():
+            for statement in _SCHEMA:
+                self._connection.execute(statement)
+            owner = f"{name} in task {task.digest.hex()}"
+            self._connection.execute("INSERT OR IGNORE INTO owner VALUES (0, ?)", (owner,))
+            (stored,) = self._connection.execute("SELECT name FROM owner").fetchone()
+        if stored != owner:
+            raise StoreError(f"{path} is the state of {stored}, not of {owner}")
+        with in_words():
+            self.ledger = Ledger(path, task.terms)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def join(self, invitation: bytes, model: NDArray[np.float64]) -> Joined:
+        """Check an invitation and the model that came with it, before any training; or a :class:`RefusedError`."""
+        try:
+            message = decode(invitation, Invitation)
+            if message.task != self.task.digest:
+                raise ProtocolError("an invitation to another task than the one that was joined")
+            statement = sealing.model_statement(message.task, message.round, message.model)
+            both = ((self.task.server_a, message.signature_a), (self.task.server_b, message.signature_b))
+            for server, signature in both:
+                if not is_signed(server.key, statement, signature):
+                    raise ProtocolError(f"server {server.name} did not sign the model of round {message.round}")
+            epoch = self.task.epoch(message.round)
+            sealing_a = sealing.check_announced(self.task, self.task.server_a, epoch, message.sealing_a)
+            sealing_b = sealing.check_announced(self.task, self.task.server_b, epoch, message.sealing_b)
+        except ProtocolError as error:
+            raise RefusedError(str(error)) from None
+        if model.shape != (self.task.bounds.dim,) or model_digest(model) != message.model:
+            raise RefusedError(f"the model is not the one that both servers signed for round {message.round}")
+        reply = self._answered(message)
+        if reply is None:
+            self._check_cap(message.round)
+        return Joined(self.task.round(message.round, message.model), sealing_a, sealing_b, reply)
+
+    def answer(self, joined: Joined, update: NDArray[np.floating]) -> bytes:
+        """The reply with an update: clipped to C, split, sealed, counted and stored. What was answered stays so.
+
+        A NaN or an infinity in the update is :class:`RefusedError`: nothing is counted or sent.
+        """
+        bounds = self.task.bounds
+        if joined.reply is not None:
+            return joined.reply
+        try:
+            x = clipping.encode_clipped(update, bounds.client_bound, bounds.fractional_bits)
+            sent = submission.submit(joined.round, self.name, x)
+        except ValueError as error:
+            raise RefusedError(f"the update cannot be sent: {error}") from None
+        reply = encode(
+            Sealed(
+                Blob(sent.header),
+                sealing.sign_header(self._key, sent.header),
+                sealing.seal(joined.sealing_a, sent.part_a, sent.header, self.task.server_a),
+                sealing.seal(joined.sealing_b, sent.part_b, sent.header, self.task.server_b),
+            )
+        )
+        return self._count_and_store(joined.round, decode(sent.header, Header), reply)
+
+    def participations(self) -> int:
+        """In how many rounds this client has sent."""
+        with in_words():
+            return self.ledger.participations().get(self.name, 0)
+
+    def log(self) -> list[str]:
+        """The audit log: what this client sent, and nothing about others."""
+        with in_words():
+            return [line for (line,) in self._connection.execute("SELECT line FROM log ORDER BY round")]
+
+    def _answered(self, message: Invitation) -> bytes | None:
+        with in_words():
+            last = self._connection.execute("SELECT round, model, reply FROM sent ORDER BY round DESC").fetchone()
+        if last is None or message.round > last[0]:
+            return None
+        if message.round < last[0]:
+            raise RefusedError(f"round {message.round} is over: round {last[0]} was answered")
+        if message.model != last[1]:
+            raise RefusedError(f"round {message.round} was answered for another model")
+        return bytes(last[2])
+
+    def _check_cap(self, number: int) -> None:
+        cap = self.task.training.participations
+        with in_words():
+            counted = any(entry.round == number for entry in self.ledger.entries())
+        if not counted and self.participations() >= cap:
+            raise RefusedError(f"this client has taken part {cap} times, which is its budget: it sits out")
+
+    def _count_and_store(self, round_: Round, header: Header, reply: bytes) -> bytes:
+        """Count first: a crash in between costs nothing, as the same round is counted once."""
+        with in_words():
+            self.ledger.record(round_.number, [self.name])
+        verdict = Verdict(self.name, digests.header(header).hex(), receipts.SENT, self.participations())
+        events = Events(
+            task=round_.task.hex(),
+            round=round_.number,
+            kind=receipts.SENT,
+            model=round_.model.hex(),
+            verdicts=(verdict,),
+        )
+        line = receipts.next_line(self.log(), events, self._key).as_text()
+        with self._transaction():
+            self._connection.execute("DELETE FROM sent")
+            self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
+            self._connection.execute("INSERT INTO log VALUES (?, ?)", (round_.number, line))
+        return reply
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with in_words():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.rollback()
+                raise
+
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS sent (round INTEGER PRIMARY KEY, model BLOB NOT NULL, reply BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS log (round INTEGER PRIMARY KEY, line TEXT NOT NULL)",
+)

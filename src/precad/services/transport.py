@@ -1,0 +1,50 @@
+"""How A reaches B: one exchange is A's message and B's answer. A retry sends the same bytes and gets the same bytes."""
+
+from enum import Enum
+from typing import Protocol
+
+from precad.errors import PrecadError
+
+
+class Exchange(Enum):
+    """The exchanges of a round, in order."""
+
+    BEGIN = "begin"
+    SUBMISSIONS = "submissions"
+    CLOSE = "close"
+    NONCE = "nonce"
+    CHECKS = "checks"
+    TALLY = "tally"
+    SHARE = "share"
+    RECEIPT = "receipt"
+
+
+class TransportError(PrecadError):
+    """B was not reached, or its answer was lost: the exchange may be tried again."""
+
+
+class Transport(Protocol):
+    """A's way to B."""
+
+    def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
+        """Send a message, return the answer. B's refusal is a ``ProtocolError`` with B's words."""
+        ...
+
+
+class Helper(Protocol):
+    """B, as a transport sees it."""
+
+    def answer(self, round_: int, what: Exchange, body: bytes) -> bytes:
+        """The answer to a message of A."""
+        ...
+
+
+class MemoryTransport:
+    """B in the same process."""
+
+    def __init__(self, helper: Helper) -> None:
+        self._helper = helper
+
+    def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
+        """See :class:`Transport`."""
+        return self._helper.answer(round_, what, body)
