@@ -19,7 +19,7 @@ from precad.services.keys import Identity
 from precad.services.task import Member, Task, Training, model_digest
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-DIM = 20
+DIM = 140
 CLIENTS = ("bank", "clinic", "lab")
 MODEL: NDArray[np.float64] = np.linspace(-1, 1, DIM)
 TRAINING = Training(

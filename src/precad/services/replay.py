@@ -42,7 +42,9 @@ class Replay:
         self.collecting = Collecting(self.round, role, row.selected, headers)
 
     def own(self, what: Exchange) -> bytes:
-        """This server's message."""
+        """This server's message. Once the round is opened, what came before the noisy share is erased."""
+        if what not in (Exchange.SHARE, Exchange.RECEIPT) and self._status() in (Status.OPENED, Status.SETTLED):
+            raise ProtocolError(f"round {self.number} is opened, and this server's {what.value} erased")
         messages = {
             Exchange.CLOSE: self._own_close,
             Exchange.NONCE: lambda: encode(Nonce(self._agreed.closed, self._agreed.nonce)),
@@ -77,10 +79,10 @@ class Replay:
         return encode(states.close(self.collecting)[1])
 
     def _take_close(self, message: bytes, pins: dict[str, bytes]) -> None:
-        self._own_close()
         peer = decode(message, Close)
         if (peer.task, peer.round) != (self.round.task, self.number):
             raise ProtocolError("the other server closes another task or round")
+        self._own_close()
         self._store.pin(self.number, pins | {"close": message, "nonce": Secret.fresh().value})
 
     @cached_property
