@@ -10,7 +10,6 @@ from precad.codec import Blob
 from precad.errors import ProtocolError, Rejected
 from precad.messages import Batch, Begin, Begun, Relayed, decode, encode
 from precad.protocol.states import Role
-from precad.protocol.submission import check_sizes
 from precad.services import sealing
 from precad.services.keys import is_signed
 from precad.services.server import Server
@@ -37,19 +36,6 @@ class HelperServer(Server):
             raise ProtocolError(f"this task has no exchange of {what.value}")
         self.take(round_, what, body)
         return self.own(round_, what)
-
-    def limit(self, what: Exchange) -> int:
-        """The most bytes that A's message can have."""
-        bounds = self.task.bounds
-        clients, check = len(self.task.roster), 8 * sum(check_sizes(bounds).values())
-        sizes = {
-            Exchange.BEGIN: clients * 72,
-            Exchange.SUBMISSIONS: clients * (sealing.OVERHEAD + 1024),
-            Exchange.CLOSE: clients * 32,
-            Exchange.CHECKS: clients * (check + 256),
-            Exchange.SHARE: 8 * bounds.dim,
-        }
-        return 1024 + sizes.get(what, 0)
 
     def _begin(self, number: int, body: bytes) -> bytes:
         begin = decode(body, Begin)

@@ -91,10 +91,12 @@ def parse_events(text: bytes) -> Events:
 
 
 def write(path: Path, log: Sequence[str]) -> None:
-    """Bring a log's file up to date; lines that are in it stay as they are."""
-    have = len(path.read_text().splitlines()) if path.exists() else 0
-    with path.open("a") as file:
-        file.writelines(line + "\n" for line in log[have:])
+    """Bring a log's file up to date; whole lines that are in it stay as they are."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        written = file.read()
+        file.truncate(written.rfind(b"\n") + 1)
+        file.writelines(line.encode() + b"\n" for line in log[written.count(b"\n") :])
 
 
 def verify(name: str, log: Iterable[str], owner: Identity, task: Task, peer: Identity | None = None) -> list[Events]:

@@ -4,6 +4,9 @@ from enum import Enum
 from typing import Protocol
 
 from precad.errors import PrecadError
+from precad.protocol import submission
+from precad.services import sealing
+from precad.services.task import Task
 
 
 class Exchange(Enum):
@@ -17,6 +20,19 @@ class Exchange(Enum):
     TALLY = "tally"
     SHARE = "share"
     RECEIPT = "receipt"
+
+
+def limit(task: Task, what: Exchange) -> int:
+    """The most bytes that either server's message in an exchange can have."""
+    clients, check = len(task.roster), 8 * sum(submission.check_sizes(task.bounds).values())
+    sizes = {
+        Exchange.BEGIN: 72 * clients,
+        Exchange.SUBMISSIONS: (sealing.OVERHEAD + 1024) * clients,
+        Exchange.CLOSE: 32 * clients,
+        Exchange.CHECKS: (check + 256) * clients,
+        Exchange.SHARE: 8 * task.bounds.dim,
+    }
+    return 4096 + sizes.get(what, 0)
 
 
 class TransportError(PrecadError):
