@@ -70,3 +70,24 @@ def test_mistakes_are_one_sentence(draft: Path) -> None:
     assert "cannot read a model" in refuse(*other, "--model", folder / "alpha.pub", *limits)
     np.save(folder / "wrong.npy", np.zeros(10, np.float32))
     assert "float64" in refuse(*other, "--model", folder / "wrong.npy", *limits)
+
+
+def test_kits_and_audit(draft: Path) -> None:
+    folder = draft.parent
+    run("roster", "add", draft, folder / "bank.pub", "--records", 600)
+    run("kit", "server-a", draft, folder / "a", "--model", folder / "model.npy")
+    run("kit", "server-b", draft, folder / "b", "--model", folder / "model.npy")
+    run("kit", "client", draft, "bank", folder / "bank")
+    assert (folder / "a" / "a.toml").exists()
+    assert (folder / "b" / "b.toml").exists()
+    assert "has not run yet" in refuse("status", "--config", folder / "b" / "b.toml")
+    assert "cannot read" in refuse("server", "--config", folder / "none.toml")
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text("")
+    agreed = run("audit", folder / "a.log", folder / "b.log", "--task", draft)
+    assert agreed == "both servers agree on all 0 opened rounds\n"
+    (folder / "a.log").write_text("junk\n")
+    assert "A's log, line 1: not a line" in refuse("audit", folder / "a.log", folder / "b.log", "--task", draft)
+    assert "not a client's log" in refuse(
+        "audit", folder / "b.log", folder / "b.log", folder / "b.log", "--task", draft
+    )

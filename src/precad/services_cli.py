@@ -1,4 +1,4 @@
-"""The commands of those who run a task: keys, roster, task."""
+"""The commands of those who run a task: keys, roster, task, kits, server B, status, audit."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,9 @@ keys = typer.Typer(help="Make the keys of a party.", no_args_is_help=True)
 roster = typer.Typer(help="Say who may take part in a task.", no_args_is_help=True)
 task = typer.Typer(help="Write down what all parties of a task agree on.", no_args_is_help=True)
 
+kit = typer.Typer(help="Write a folder with what a party needs to start.", no_args_is_help=True)
+
+ConfigOption = Annotated[Path, typer.Option("--config", help="The server's settings, a TOML file.")]
 TaskPath = Annotated[Path, typer.Argument(help="The task's file.")]
 
 
@@ -20,6 +23,10 @@ def mount(app: typer.Typer) -> None:
     app.add_typer(keys, name="keys")
     app.add_typer(roster, name="roster")
     app.add_typer(task, name="task")
+    app.add_typer(kit, name="kit")
+    app.command()(server)
+    app.command()(status)
+    app.command()(audit)
 
 
 @keys.command("new")
@@ -183,3 +190,86 @@ def roster_show(path: TaskPath, as_json: JsonOption = False) -> None:
         return
     for member in value:
         typer.echo(f"{member['name']}  {member['records']:,} records  {member['key']}")
+
+
+KitFolder = Annotated[Path, typer.Argument(help="The folder to write.")]
+
+
+ModelOption = Annotated[Path, typer.Option("--model", help="The initial model, a .npy file.")]
+
+
+@kit.command("server-a")
+def kit_server_a(path: TaskPath, folder: KitFolder, model: ModelOption) -> None:
+    """Write the kit of server A."""
+    from precad.protocol.states import Role
+    from precad.services import kit as kits
+
+    with plain_errors():
+        kits.server(path, model, Role.A, folder)
+    typer.echo(f"wrote {folder}; its README.md says what to do")
+
+
+@kit.command("server-b")
+def kit_server_b(path: TaskPath, folder: KitFolder, model: ModelOption) -> None:
+    """Write the kit of server B."""
+    from precad.protocol.states import Role
+    from precad.services import kit as kits
+
+    with plain_errors():
+        kits.server(path, model, Role.B, folder)
+    typer.echo(f"wrote {folder}; its README.md says what to do")
+
+
+@kit.command("client")
+def kit_client(
+    path: TaskPath, name: Annotated[str, typer.Argument(help="The client's name.")], folder: KitFolder
+) -> None:
+    """Write the kit of a client."""
+    from precad.services import kit as kits
+
+    with plain_errors():
+        kits.client(path, name, folder)
+    typer.echo(f"wrote {folder}; its README.md says what to do")
+
+
+def server(config: ConfigOption) -> None:
+    """Run server B until SIGTERM or Ctrl-C."""
+    with plain_errors():
+        try:
+            from precad.services import http_server
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{error.name} is not installed: pip install 'precad[server]'") from None
+        from precad.services import config as settings
+
+        http_server.run(settings.load(config))
+
+
+def status(config: ConfigOption, as_json: JsonOption = False) -> None:
+    """Show how far a server has come: its last round, its model, what is left of the task."""
+    from precad.services import config as settings
+    from precad.services import status as report
+
+    with plain_errors():
+        value = report.of(settings.load(config))
+    if as_json:
+        typer.echo(json.dumps(value, indent=2))
+        return
+    for name, item in value.items():
+        typer.echo(f"{name:>15}  {item}")
+
+
+def audit(
+    log_a: Annotated[Path, typer.Argument(help="Server A's audit log.")],
+    log_b: Annotated[Path, typer.Argument(help="Server B's audit log.")],
+    clients: Annotated[list[Path] | None, typer.Argument(help="Clients' audit logs.")] = None,
+    task_file: Annotated[Path, typer.Option("--task", help="The task's file.")] = Path("task.json"),
+) -> None:
+    """Prove that the logs of a task agree, or name the first line that differs."""
+    from precad.services import receipts
+    from precad.services import task as tasks
+
+    with plain_errors():
+        loaded = tasks.load(task_file)
+        logs = [receipts.read(path) for path in (log_a, log_b, *(clients or []))]
+        named = {receipts.owner(log): log for log in logs[2:]}
+        typer.echo(receipts.audit(loaded, logs[0], logs[1], named))

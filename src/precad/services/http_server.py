@@ -8,6 +8,7 @@ figure about one.
 import asyncio
 import json
 import logging
+import signal
 import socket
 import sys
 import threading
@@ -163,6 +164,8 @@ def run(config: ServerConfig) -> None:
         settings.load()
         settings.ssl = context
         log("started", server=helper.identity.name, task=helper.task.digest.hex(), host=config.host, port=config.port)
+        for wanted in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(wanted, lambda *_: None)  # uvicorn stops at the signal, then raises it again
         uvicorn.Server(settings).run(sockets=[listening])
         log("stopped", server=helper.identity.name)
     finally:

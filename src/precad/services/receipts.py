@@ -99,6 +99,22 @@ def write(path: Path, log: Sequence[str]) -> None:
         file.writelines(line.encode() + b"\n" for line in log[written.count(b"\n") :])
 
 
+def read(path: Path) -> list[str]:
+    """The lines of a log's file."""
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from None
+
+
+def owner(log: Sequence[str]) -> str:
+    """The client that a client's log is of."""
+    verdicts = parse(log[0]).events.verdicts if log else ()
+    if len(verdicts) != 1:
+        raise ValueError("not a client's log: its first line names no client")
+    return verdicts[0].client
+
+
 def verify(name: str, log: Iterable[str], owner: Identity, task: Task, peer: Identity | None = None) -> list[Events]:
     """Check a log by itself: chain, signatures, task, rising rounds. Returns its events."""
     link, last, events = "", -1, []
