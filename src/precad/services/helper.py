@@ -76,10 +76,8 @@ class HelperServer(Server):
 
     def _submissions(self, number: int, body: bytes) -> bytes:
         """Each submission that A relays is taken or not, by itself. What B holds, its Close says."""
-        self.rejections = []
-        for item in decode(body, Batch).items:
-            relayed = decode(item, Relayed)
-            rejected = self.receive(number, relayed.header, relayed.signature, relayed.part, b"")
-            if rejected is not None:
-                self.rejections.append(rejected)
+        relayed = [decode(item, Relayed) for item in decode(body, Batch).items]
+        with self.all_or_none():
+            verdicts = [self.receive(number, each.header, each.signature, each.part, b"") for each in relayed]
+        self.rejections = [verdict for verdict in verdicts if verdict is not None]
         return encode(Batch(()))

@@ -24,7 +24,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from precad import __version__
 from precad.errors import ProtocolError
 from precad.messages import VERSION
 from precad.services import receipts, tls
@@ -137,7 +136,7 @@ def operations_app(helper: HelperServer, metrics: Metrics) -> Starlette:
         except StoreError as error:
             return JSONResponse({"status": "failing", "why": str(error)}, 503)
         status = {"round": row.number, "state": row.status.value} if row is not None else {"round": None}
-        return JSONResponse({"status": "ok", "version": __version__, "task": helper.task.digest.hex(), **status})
+        return JSONResponse({"status": "ok", "protocol": VERSION, "task": helper.task.digest.hex(), **status})
 
     def show(_request: Request) -> Response:
         return PlainTextResponse(metrics.as_text(helper.store.opened_rounds()))

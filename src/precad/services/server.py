@@ -5,7 +5,8 @@ repeated, in this process or after a crash: a message's bytes never vary, and an
 refused for ever.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -119,6 +120,16 @@ class Server:
         self.store.keep(number, Kept(head.client, header, signature, part, relayed), digests.header(head))
         replay.collecting = received[0]
         return None
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """The submissions that are received inside are on the disk together."""
+        try:
+            with self.store.together():
+                yield
+        except BaseException:
+            self._current = None
+            raise
 
     def exchanges(self) -> list[Exchange]:
         """What the servers exchange after the submissions."""

@@ -85,6 +85,12 @@ class Store:
         with self._lock:
             self._connection.close()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is written inside is one transaction."""
+        with self._transaction():
+            yield
+
     def start_from(self, model: NDArray[np.float64]) -> None:
         """Take the initial model, unless there is a later one."""
         with self._transaction() as execute:
@@ -224,6 +230,10 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         with self._lock, in_words():
+            inside: bool = self._connection.in_transaction  # of together()
+            if inside:
+                yield self._connection.execute
+                return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection.execute
