@@ -1,6 +1,8 @@
 """The commands of those who run a task, as a user types them."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +93,12 @@ def test_kits_and_audit(draft: Path) -> None:
     assert "not a client's log" in refuse(
         "audit", folder / "b.log", folder / "b.log", folder / "b.log", "--task", draft
     )
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; from precad.cli import app; app(['server', '--config', 'x.toml'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "Error: uvicorn is not installed: pip install 'precad[server]'\n"

@@ -124,7 +124,8 @@ def task_show(path: TaskPath, as_json: JsonOption = False) -> None:
         loaded = tasks.load(path)
         value = loaded.as_json()
         if loaded.roster:
-            value |= {"digest": loaded.digest.hex(), "epsilon": loaded.check_budget()}
+            loaded.check_budget()
+            value |= {"digest": loaded.digest.hex(), "epsilon": loaded.epsilon}
     for server in ("server_a", "server_b"):
         value[server]["certificate"] = f"sha256:{getattr(loaded, server).fingerprint}"
     if as_json:

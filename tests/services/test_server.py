@@ -16,12 +16,12 @@ from precad.mpc.prg import Digest
 from precad.mpc.secret import Secret
 from precad.params import Unit, Validation
 from precad.protocol.states import Role
-from precad.services import sealing
+from precad.services import receipts, sealing
 from precad.services.helper import HelperServer
 from precad.services.keys import sign
 from precad.services.leader import Leader
 from precad.services.store import Status, StoreError
-from precad.services.transport import Exchange
+from precad.services.transport import Exchange, TransportError
 from tests.services import world
 from tests.services.consortium import Consortium
 
@@ -343,6 +343,45 @@ def test_abandoning(parties: Consortium) -> None:
         parties.b.answer(0, Exchange.CLOSE, b"")
     assert parties.a.ledger.participations() == {}
     assert parties.a.store.headers(0) == parties.b.store.headers(0) == {}
+
+
+BEFORE_THE_SHARE = list(Exchange)[:-2]
+
+
+@pytest.mark.parametrize("what", BEFORE_THE_SHARE, ids=lambda value: value.value)
+@pytest.mark.parametrize("sender", ["alpha", "beta"])
+def test_abandoning_at_every_exchange(parties: Consortium, what: Exchange, sender: str) -> None:
+    """The message, or its answer, is lost and A gives up. Nothing was opened; the next round counts once."""
+    parties.tamper = losing(what, sender)
+    with pytest.raises(TransportError):
+        parties.round()
+    parties.tamper = lambda _round, _what, _sender, message: message
+    parties.a.abandon_round()
+    assert parties.a.ledger.participations() == parties.b.ledger.participations() == {}
+    parties.round()
+    assert (0, "share", "alpha") not in parties.wire
+    assert parties.a.ledger.participations() == parties.b.ledger.participations() == dict.fromkeys(world.CLIENTS, 1)
+    assert receipts.audit(WORLD.task, parties.a.store.log(), parties.b.store.log(), {}).startswith("both servers agree")
+
+
+@pytest.mark.parametrize("what", list(Exchange), ids=lambda value: value.value)
+@pytest.mark.parametrize("sender", ["alpha", "beta"])
+def test_a_lost_message_is_sent_again(parties: Consortium, what: Exchange, sender: str) -> None:
+    parties.tamper = losing(what, sender)
+    with pytest.raises(TransportError):
+        parties.round()
+    parties.tamper = lambda _round, _what, _sender, message: message
+    parties.rounds_until(1)
+    parties.check()
+
+
+def losing(what: Exchange, sender: str) -> Callable[[int, Exchange, str, bytes], bytes]:
+    def lose(_round: int, sent: Exchange, by: str, message: bytes) -> bytes:
+        if (sent, by) == (what, sender):
+            raise TransportError("lost")
+        return message
+
+    return lose
 
 
 def test_no_way_back_after_the_noisy_share_left(parties: Consortium) -> None:

@@ -67,9 +67,8 @@ def client(task_file: Path, name: str, folder: Path) -> None:
     task = tasks.load(task_file)
     if name not in task.members:
         raise ValueError(f"{name} is not in the task's roster")
-    page = _CLIENT_PAGE.format(
-        name=name, digest=task.digest.hex(), epsilon=task.check_budget(), delta=task.training.delta
-    )
+    task.check_budget()
+    page = _CLIENT_PAGE.format(name=name, digest=task.digest.hex(), epsilon=task.epsilon, delta=task.training.delta)
     _write(folder, {"README.md": page, "task.json": task_file.read_bytes()})
 
 

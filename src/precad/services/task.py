@@ -159,16 +159,20 @@ class Task:
         rate = 1.0 if self.bounds.unit is Unit.CLIENT else self.training.record_rate
         return Terms(self.digest.hex(), self.bounds.dim, sigma, rate, self.training.delta)
 
-    def check_budget(self) -> float:
-        """ε of a client that takes part T_i times, by the rigorous accountant; above the budget, a ``ValueError``."""
+    @cached_property
+    def epsilon(self) -> float:
+        """What T_i participations cost against a server, by the rigorous accountant."""
         terms, cap = self.terms, self.training.participations
         mechanism = record_mechanism(
             Adversary.SERVER, sigma=terms.sigma, record_rate=terms.record_rate, participations=cap
         )
-        epsilon = epsilon_as_run(PldAccountant(interval=1e-3), mechanism, terms.delta, terms.dim)
-        if epsilon > self.training.budget:
-            raise ValueError(f"{cap} participations cost ε = {epsilon:.3f}, above the budget {self.training.budget}")
-        return epsilon
+        return epsilon_as_run(PldAccountant(interval=1e-3), mechanism, terms.delta, terms.dim)
+
+    def check_budget(self) -> None:
+        """Refuse a cap on participations that costs more than the budget."""
+        cap, budget = self.training.participations, self.training.budget
+        if self.epsilon > budget:
+            raise ValueError(f"{cap} participations cost ε = {self.epsilon:.3f}, above the budget {budget}")
 
     def with_member(self, identity: Identity, records: int) -> "Task":
         """The task with one more client."""
