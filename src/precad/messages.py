@@ -243,12 +243,27 @@ class Batch(Message):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Receipt(Message):
-    """A ↔ B: the digest of what the sender holds to have happened in a round, signed."""
+    """A ↔ B: the digest of what the sender holds to have happened in a round, signed; and each verdict, signed."""
 
     task: Digest
     round: int
     events: Digest
     signature: Blob
+    verdicts: tuple[Blob, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Told(Message):
+    """A → a client: what became of its submission, signed by both servers. It names nobody else."""
+
+    task: Digest
+    round: int
+    client: str
+    header: Digest
+    verdict: str
+    next_model: Digest
+    signature_a: Blob
+    signature_b: Blob
 
 
 KINDS: dict[type[Message], int] = {
@@ -273,6 +288,7 @@ KINDS: dict[type[Message], int] = {
     Relayed: 19,
     Batch: 20,
     Receipt: 21,
+    Told: 22,
 }
 """The number of each message on the wire. A number is never given twice."""
 

@@ -86,6 +86,9 @@ class Consortium:
         return self.tamper(round_, what, "beta", answer)
 
     def reply(self, name: str, update: NDArray[np.float64] | None = None) -> bytes:
+        told = self.a.told(name)
+        if told is not None:
+            assert self.client(name).hear(told) == receipts.VALID
         joined = self.client(name).join(self.a.invitation(), self.a.model())
         answer = self.client(name).answer(joined, np.full(world.DIM, 0.5) if update is None else update)
         self.wire[joined.round.number, "reply", name].add(answer)

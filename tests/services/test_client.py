@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from precad.codec import Blob
-from precad.messages import Invitation, decode, encode
+from precad.messages import Invitation, Told, decode, encode
 from precad.mpc.prg import Digest
 from precad.protocol.states import Role
 from precad.services import receipts, sealing
@@ -153,6 +153,38 @@ def test_the_log_names_nobody_else(parties: Consortium) -> None:
     assert not any(name in text for name in ("clinic", "lab"))
     (line,) = parties.client("bank").log()
     assert receipts.parse(line).events.kind == receipts.SENT
+
+
+def test_a_verdict_is_heard_once_and_checked(parties: Consortium) -> None:
+    for name in world.CLIENTS:
+        parties.a.submit(parties.reply(name))
+    assert parties.a.told("bank") is None
+    parties.a.finish_round()
+    raw, client = parties.a.told("bank"), parties.client("bank")
+    assert raw is not None
+    told = decode(raw, Told)
+    other = Digest(bytes(32))
+    for forged, words in (
+        (replace(told, verdict="invalid"), "server alpha did not sign the verdict"),
+        (replace(told, next_model=other), "server alpha did not sign the verdict"),
+        (replace(told, signature_b=told.signature_a), "server beta did not sign the verdict"),
+        (replace(told, header=other), "did not send in round 0"),
+        (replace(told, round=1), "did not send in round 1"),
+        (replace(told, task=other), "did not send"),
+    ):
+        with pytest.raises(RefusedError, match=words):
+            client.hear(encode(forged))
+    with pytest.raises(RefusedError, match="message ends"):
+        client.hear(b"")
+    lab = parties.a.told("lab")
+    assert lab is not None
+    with pytest.raises(RefusedError, match="did not send"):
+        client.hear(lab)
+    assert len(client.log()) == 1, "nothing forged is logged"
+    assert client.hear(raw) == client.hear(raw) == receipts.VALID
+    assert len(client.log()) == 2
+    logs = parties.a.store.log(), parties.b.store.log()
+    assert receipts.audit(TASK, *logs, {"bank": client.log()}).endswith("bank sent in 1 rounds, and counted in 1")
 
 
 def test_the_state_holds_no_update(parties: Consortium) -> None:

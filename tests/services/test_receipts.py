@@ -115,6 +115,17 @@ def test_a_client_catches_servers_that_agree_on_a_lie(logs: dict[str, Log]) -> N
         receipts.audit(TASK, logs["A"], logs["B"], {"stranger": []})
 
 
+def test_a_verdict_that_the_servers_do_not_have(logs: dict[str, Log]) -> None:
+    key, out = WORLD.client_keys["bank"], list[str]()
+    assert [receipts.parse(text).events.kind for text in logs["bank"]].count(receipts.TOLD) == 2
+    for text in logs["bank"]:
+        events = receipts.parse(text).events
+        lie = replace(events, next_model="00") if events.kind == receipts.TOLD else events
+        out.append(receipts.next_line(out, lie, key).as_text())
+    with pytest.raises(AuditError, match="bank's log, line 2: another verdict than the servers' in round 0"):
+        receipts.audit(TASK, logs["A"], logs["B"], {"bank": out})
+
+
 def test_rounds_rise(logs: dict[str, Log]) -> None:
     again = rewritten([logs["A"][0], logs["A"][0]], lambda events: events, Role.A)
     with pytest.raises(AuditError, match="line 2 has a round that is not after"):

@@ -49,7 +49,7 @@ def test_submissions_are_kept_once(store: Store) -> None:
 def test_the_headers_of_old_rounds_are_not_forgotten(store: Store) -> None:
     store.keep(0, KEPT, HEADER)
     store.finish(0, world.MODEL + 1, {})
-    store.settle(0, "line", {})
+    store.settle(0, "line", {}, {"bank": b"valid"})
     store.begin(1, ["bank"])
     with pytest.raises(ProtocolError, match="seen before"):
         store.keep(1, KEPT, HEADER)
@@ -79,8 +79,10 @@ def test_a_round_moves_on(store: Store) -> None:
     assert np.array_equal(store.model(), world.MODEL + 1)
     store.start_from(world.MODEL)
     assert np.array_equal(store.model(), world.MODEL + 1)
-    store.settle(0, "line", {})
+    store.settle(0, "line", {}, {"bank": b"valid"})
     assert store.log() == ["line"]
+    assert store.told("bank") == b"valid"
+    assert store.told("lab") is None
 
 
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ this process or after a crash, it gives the same bytes.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from precad.codec import Blob
 from precad.errors import PrecadError, ProtocolError
-from precad.messages import Header, Invitation, Sealed, decode, encode
+from precad.messages import Header, Invitation, Sealed, Told, decode, encode
 from precad.params import Round
 from precad.privacy import clipping
 from precad.privacy.ledger import Ledger
@@ -114,6 +114,27 @@ class Client:
         )
         return self._count_and_store(joined.round, decode(sent.header, Header), reply)
 
+    def hear(self, message: bytes) -> str:
+        """The verdict on a submission that this client sent, if both servers signed it; it is logged once."""
+        try:
+            told = decode(message, Told)
+        except ProtocolError as error:
+            raise RefusedError(str(error)) from None
+        sent = [line.events for line in map(receipts.parse, self.log()) if line.events.round == told.round]
+        own = Verdict(self.name, told.header.hex(), told.verdict, self.participations())
+        if told.task != self.task.digest or not sent or sent[0].verdicts[0].header != own.header:
+            raise RefusedError(f"a verdict on a submission that this client did not send in round {told.round}")
+        events = replace(sent[0], kind=receipts.TOLD, next_model=told.next_model.hex(), verdicts=(own,))
+        statement = receipts.verdict_statement(events, own)
+        for server, signature in ((self.task.server_a, told.signature_a), (self.task.server_b, told.signature_b)):
+            if not is_signed(server.key, statement, signature):
+                raise RefusedError(f"server {server.name} did not sign the verdict on round {told.round}")
+        if len(sent) == 1:
+            line = receipts.next_line(self.log(), events, self._key).as_text()
+            with self._transaction():
+                self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (told.round, line))
+        return told.verdict
+
     def participations(self) -> int:
         """In how many rounds this client has sent."""
         with in_words():
@@ -122,7 +143,7 @@ class Client:
     def log(self) -> list[str]:
         """The audit log: what this client sent, and nothing about others."""
         with in_words():
-            return [line for (line,) in self._connection.execute("SELECT line FROM log ORDER BY round")]
+            return [line for (line,) in self._connection.execute("SELECT line FROM log ORDER BY number")]
 
     def _answered(self, message: Invitation) -> bytes | None:
         with in_words():
@@ -158,7 +179,7 @@ class Client:
         with self._transaction():
             self._connection.execute("DELETE FROM sent")
             self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
-            self._connection.execute("INSERT INTO log VALUES (?, ?)", (round_.number, line))
+            self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (round_.number, line))
         return reply
 
     @contextmanager
@@ -177,5 +198,6 @@ class Client:
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sent (round INTEGER PRIMARY KEY, model BLOB NOT NULL, reply BLOB NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS log (round INTEGER PRIMARY KEY, line TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS log (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL, line TEXT NOT NULL)""",
 )

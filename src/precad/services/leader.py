@@ -120,6 +120,10 @@ class Leader(Server):
                 self.take(number, what, self._transport.exchange(number, what, self.own(number, what)))
         return self.model()
 
+    def told(self, client: str) -> bytes | None:
+        """What became of a client's last submission, signed by both servers, for that client alone."""
+        return self.store.told(client)
+
     def abandon_round(self) -> None:
         """Give up the current round, if its noisy share has not left; B does the same when the next one begins."""
         row = self.last()

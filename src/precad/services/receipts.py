@@ -18,7 +18,7 @@ from precad.mpc.prg import Digest, digest
 from precad.services.keys import Identity, is_signed, sign
 from precad.services.task import Task
 
-OPENED, ABANDONED, SENT = "opened", "abandoned", "sent"
+OPENED, ABANDONED, SENT, TOLD = "opened", "abandoned", "sent", "told"
 VALID = "valid"
 
 
@@ -51,6 +51,10 @@ class Events:
         """What both servers sign."""
         return digest(b"precad events", json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode())
 
+    def statements(self) -> tuple[Digest, ...]:
+        """What both servers sign for each client of the closed set, in order: its own verdict."""
+        return tuple(verdict_statement(self, verdict) for verdict in self.verdicts)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -68,6 +72,12 @@ class Line:
 
 class AuditError(PrecadError):
     """Logs that do not agree, or one that was changed. Says which line."""
+
+
+def verdict_statement(events: Events, verdict: Verdict) -> Digest:
+    """What became of one submission, without a word about the others."""
+    texts = (events.task, str(events.round), events.next_model, verdict.client, verdict.header, verdict.verdict)
+    return digest(b"precad verdict", *(text.encode() for text in texts))
 
 
 def next_line(log: Sequence[str], events: Events, key: Ed25519PrivateKey, peer: bytes = b"") -> Line:
@@ -129,14 +139,14 @@ def verify(name: str, log: Iterable[str], owner: Identity, task: Task, peer: Ide
             "is of another task": line.events.task == task.digest.hex(),
             "was changed, or one before it was removed": line.link == expected.hex(),
             f"is not signed by {owner.name}": is_signed(owner.key, expected, own),
-            "has a round that is not after the one before": line.events.round > last,
+            "has a round that is not after the one before": line.events.round > last or line.events.kind == TOLD,
         }
         if peer is not None and line.events.kind == OPENED:
             checks[f"is not signed by {peer.name}"] = is_signed(peer.key, line.events.digest, other)
         for fault, fine in checks.items():
             if not fine:
                 raise AuditError(f"{name}, line {number} {fault}")
-        link, last = line.link, line.events.round
+        link, last = line.link, max(last, line.events.round)
         events.append(line.events)
     return events
 
@@ -161,23 +171,34 @@ def audit(task: Task, log_a: Sequence[str], log_b: Sequence[str], clients: Mappi
 def _audit_client(task: Task, name: str, log: Sequence[str], rounds: dict[int, Events]) -> str:
     if name not in task.members:
         raise AuditError(f"{name} is not in the roster")
-    valid = 0
-    events = verify(f"{name}'s log", log, task.members[name].identity, task)
-    for number, sent in enumerate(events, 1):
-        opened = rounds.get(sent.round)
-        if opened is None:
-            continue
-        found = next((verdict for verdict in opened.verdicts if verdict.client == name), None)
-        if opened.model != sent.model:
-            raise AuditError(f"{name}'s log, line {number}: another model than the servers' in round {sent.round}")
-        if found is not None and found.header != sent.verdicts[0].header:
-            raise AuditError(f"{name}'s log, line {number}: another submission than the servers' in round {sent.round}")
-        valid += found is not None and found.verdict == VALID
-    sent_in = {event.round for event in events}
+    valid, sent_in = 0, set()
+    for number, events in enumerate(verify(f"{name}'s log", log, task.members[name].identity, task), 1):
+        if events.kind == SENT:
+            sent_in.add(events.round)
+        opened = rounds.get(events.round)
+        found = next((each for each in opened.verdicts if each.client == name), None) if opened is not None else None
+        fault = _client_fault(events, opened, found)
+        if fault is not None:
+            raise AuditError(f"{name}'s log, line {number}: another {fault} than the servers' in round {events.round}")
+        valid += events.kind == SENT and found is not None and found.verdict == VALID
     for opened in rounds.values():
         if any(verdict.client == name for verdict in opened.verdicts) and opened.round not in sent_in:
             raise AuditError(f"the servers hold a submission of {name} in round {opened.round} that it did not send")
-    return f"{name} sent in {len(events)} rounds, and counted in {valid}"
+    return f"{name} sent in {len(sent_in)} rounds, and counted in {valid}"
+
+
+def _client_fault(events: Events, opened: Events | None, found: Verdict | None) -> str | None:
+    """What differs between a line of a client and the servers' record of the same round."""
+    own = events.verdicts[0]
+    if opened is not None and opened.model != events.model:
+        return "model"
+    if found is not None and found.header != own.header:
+        return "submission"
+    if events.kind != TOLD:
+        return None
+    if opened is None or found is None or found.verdict != own.verdict or opened.next_model != events.next_model:
+        return "verdict"
+    return None
 
 
 def _events(value: dict[str, Any]) -> Events:

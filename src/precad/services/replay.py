@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from precad.codec import Blob
 from precad.errors import ProtocolError
-from precad.messages import Batch, Check, Close, Header, NoisyShare, Nonce, Receipt, Tally, decode, encode
+from precad.messages import Batch, Check, Close, Header, NoisyShare, Nonce, Receipt, Tally, Told, decode, encode
 from precad.mpc.once import Pins
-from precad.mpc.prg import digest
+from precad.mpc.prg import Digest, digest
 from precad.mpc.secret import Secret
 from precad.params import Validation
 from precad.privacy.ledger import Ledger
@@ -196,8 +196,10 @@ class Replay:
         )
 
     def _own_receipt(self) -> bytes:
-        events = receipts.parse_events(self._need("events")).digest
-        return encode(Receipt(self.round.task, self.number, events, sign(self._key, events)))
+        events = receipts.parse_events(self._need("events"))
+        verdicts = tuple(sign(self._key, statement) for statement in events.statements())
+        signature = sign(self._key, events.digest)
+        return encode(Receipt(self.round.task, self.number, events.digest, signature, verdicts))
 
     def _take_receipt(self, message: bytes, pins: dict[str, bytes]) -> None:
         events, theirs = receipts.parse_events(self._need("events")), decode(message, Receipt)
@@ -206,8 +208,32 @@ class Replay:
             raise ProtocolError(f"server {peer.name} has another record of round {self.number}: compare the audit logs")
         if not is_signed(peer.key, events.digest, theirs.signature):
             raise ProtocolError(f"a receipt that server {peer.name} did not sign")
+        statements = events.statements()
+        signed = zip(statements, theirs.verdicts, strict=False)
+        if len(theirs.verdicts) != len(statements) or not all(is_signed(peer.key, *each) for each in signed):
+            raise ProtocolError(f"verdicts that server {peer.name} did not sign")
         line = receipts.next_line(self._store.log(), events, self._key, theirs.signature)
-        self._store.settle(self.number, line.as_text(), pins)
+        self._store.settle(self.number, line.as_text(), pins, self._told(events, theirs.verdicts))
+
+    def _told(self, events: Events, theirs: tuple[Blob, ...]) -> dict[str, bytes]:
+        """What A tells each client of the closed set."""
+        if self._role is Role.B:
+            return {}
+        return {
+            verdict.client: encode(
+                Told(
+                    self.round.task,
+                    self.number,
+                    verdict.client,
+                    Digest(bytes.fromhex(verdict.header)),
+                    verdict.verdict,
+                    Digest(bytes.fromhex(events.next_model)),
+                    sign(self._key, statement),
+                    signature,
+                )
+            )
+            for verdict, statement, signature in zip(events.verdicts, events.statements(), theirs, strict=True)
+        }
 
     def _need(self, what: str) -> bytes:
         value = self._store.pinned(self.number, what)

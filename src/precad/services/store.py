@@ -204,13 +204,21 @@ class Store:
         self._wipe()
         return key
 
-    def settle(self, number: int, line: str, pins: dict[str, bytes]) -> None:
-        """Add a round's line to the audit log: nothing is left to do in it."""
+    def settle(self, number: int, line: str, pins: dict[str, bytes], told: dict[str, bytes]) -> None:
+        """Add a round's line to the audit log, and keep what each client is to be told: nothing is left to do in it."""
         with self._transaction() as execute:
             for what, value in pins.items():
                 execute("INSERT INTO pins VALUES (?, ?, ?)", (number, what, value))
             execute("INSERT INTO log (round, line) VALUES (?, ?)", (number, line))
+            for client, message in told.items():
+                execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (client, message))
             execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.SETTLED.value, number))
+
+    def told(self, client: str) -> bytes | None:
+        """What a client is to be told about its last submission."""
+        with self._read() as execute:
+            row = execute("SELECT message FROM told WHERE client = ?", (client,)).fetchone()
+        return None if row is None else bytes(row[0])
 
     def log(self) -> list[str]:
         """The audit log."""
@@ -279,6 +287,7 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS seen (header BLOB PRIMARY KEY, round INTEGER NOT NULL)",
     """CREATE TABLE IF NOT EXISTS pins (
         round INTEGER NOT NULL, what TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (round, what))""",
+    "CREATE TABLE IF NOT EXISTS told (client TEXT PRIMARY KEY, message BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, private BLOB NOT NULL, announced BLOB NOT NULL)",
     """CREATE TABLE IF NOT EXISTS log (
         number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL UNIQUE, line TEXT NOT NULL)""",

@@ -31,6 +31,7 @@ def limit(task: Task, what: Exchange) -> int:
         Exchange.CLOSE: 32 * clients,
         Exchange.CHECKS: (check + 256) * clients,
         Exchange.SHARE: 8 * task.bounds.dim,
+        Exchange.RECEIPT: 72 * clients,
     }
     return 4096 + sizes.get(what, 0)
 
