@@ -23,7 +23,7 @@ from precad.services.leader import Leader
 from precad.services.store import Status, StoreError
 from precad.services.transport import Exchange, TransportError
 from tests.services import world
-from tests.services.consortium import Consortium
+from tests.services.consortium import Consortium, Crash
 
 WORLD = world.make()
 
@@ -382,6 +382,23 @@ def losing(what: Exchange, sender: str) -> Callable[[int, Exchange, str, bytes],
         return message
 
     return lose
+
+
+def test_what_was_charged_is_not_abandoned(parties: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dies while it charges the budget: the round can only go forward, so that both ledgers stay the same."""
+    parties.collect()
+
+    def die(*_: object) -> None:
+        raise Crash("alpha")
+
+    monkeypatch.setattr(parties.a.ledger, "record", die)
+    with pytest.raises(Crash):
+        parties.a.finish_round()
+    parties.kill("alpha")
+    with pytest.raises(ProtocolError, match="is revealed and cannot be abandoned"):
+        parties.a.abandon_round()
+    parties.rounds_until(1)
+    parties.check()
 
 
 def test_no_way_back_after_the_noisy_share_left(parties: Consortium) -> None:
