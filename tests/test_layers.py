@@ -12,10 +12,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "precad"
 MAY_IMPORT = {
     "errors": set(),
     "mpc": {"errors"},
-    "messages": {"errors", "mpc"},
+    "codec": {"errors", "mpc"},
+    "messages": {"errors", "codec", "mpc"},
     "privacy": {"errors", "mpc"},
     "params": {"errors", "mpc", "privacy"},
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
+    "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "learning"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "baselines": {"errors"},
@@ -28,7 +30,16 @@ MAY_IMPORT = {
     "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},
 }
 """Layer → layers below it. The commands may import all; ``precad`` itself loads lazily."""
-COMMANDS = {"cli", "cli_common", "cli_privacy", "cli_certify", "cli_ledger", "cli_train", "cli_reproduce"}
+COMMANDS = {
+    "cli",
+    "cli_common",
+    "cli_privacy",
+    "cli_certify",
+    "cli_ledger",
+    "cli_train",
+    "services_cli",
+    "cli_reproduce",
+}
 
 MAY_IMPORT_TORCH = {"learning", "bench/gradients", "bench/training", "flower", "experiments", "attacks/data_poisoning"}
 MAY_IMPORT_MATPLOTLIB = MAY_IMPORT_TORCH | {"plots"}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from precad.codec import Blob
 from precad.errors import ProtocolError
 from precad.messages import KINDS, VERSION, Close, Header, Message, PartA, PartB, decode, encode
 from precad.mpc.field import FieldVector, P
@@ -23,6 +24,9 @@ CODECS: dict[Any, st.SearchStrategy[Any]] = {
     Secret: st.binary(min_size=32, max_size=32).map(Secret),
     str: st.text(min_size=1, max_size=16).filter(str.isprintable),
     tuple[Digest, ...]: st.lists(st.binary(min_size=32, max_size=32).map(Digest), max_size=3).map(tuple),
+    tuple[str, ...]: st.lists(st.text(min_size=1, max_size=16).filter(str.isprintable), max_size=3).map(tuple),
+    Blob: st.binary(max_size=40).map(Blob),
+    tuple[Blob, ...]: st.lists(st.binary(max_size=20).map(Blob), max_size=3).map(tuple),
     FieldVector: st.integers(0, 40).flatmap(vectors),
     Words: st.lists(st.integers(0, (1 << 64) - 1), max_size=10).map(lambda words: np.array(words, np.uint64)),
 }
@@ -92,6 +96,9 @@ EXAMPLES: dict[Any, Any] = {
     Secret: Secret(bytes(32)),
     str: "bank",
     tuple[Digest, ...]: (),
+    tuple[str, ...]: (),
+    Blob: Blob(b""),
+    tuple[Blob, ...]: (),
     FieldVector: np.zeros(1, np.uint64),
     Words: np.zeros(1, np.uint64),
 }

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from precad import cli_certify, cli_ledger, cli_privacy, cli_reproduce, cli_train
+from precad import cli_certify, cli_ledger, cli_privacy, cli_reproduce, cli_train, services_cli
 from precad.cli_common import JsonOption, need_torch, plain_errors, working
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command()(cli_reproduce.reproduce)
 app.command()(cli_privacy.privacy)
 app.command()(cli_certify.certify)
 app.add_typer(cli_ledger.ledger, name="ledger")
+services_cli.mount(app)
 
 ModeOption = Annotated[Literal["proof", "triples", "none"], typer.Option(help="How updates are validated.")]
 

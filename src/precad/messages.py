@@ -8,6 +8,9 @@ multiple of 8 bytes, all numbers little-endian::
     Digest, Secret     32 bytes
     str                length: 8 bytes, then 1 to 64 bytes of UTF-8
     tuple of Digest    count: 8 bytes, then 32 bytes each
+    tuple of str       count: 8 bytes, then each as above
+    Blob               length: 8 bytes, then as many bytes
+    tuple of Blob      count: 8 bytes, then each as above
     FieldVector        count: 8 bytes, then 8 bytes an entry, every entry below p
     Words              count: 8 bytes, then 8 bytes a word
 
@@ -17,17 +20,16 @@ it. No secret prints: the ``repr`` of a message shows shapes.
 """
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import TypeVar, get_type_hints
 
 import numpy as np
 
+from precad.codec import CODECS, Blob, Codec, Reader, check_vector
 from precad.errors import ProtocolError
-from precad.mpc import field
 from precad.mpc.field import FieldVector
-from precad.mpc.prg import DIGEST_BYTES, MAX_NAME_BYTES, Digest, check_name
-from precad.mpc.secret import SECRET_BYTES, Redacted, Secret
+from precad.mpc.prg import Digest
+from precad.mpc.secret import Redacted, Secret
 from precad.mpc.triples import Words
 
 VERSION = 1
@@ -166,6 +168,104 @@ class Gate(Message):
     words: Words
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class SealingKey(Message):
+    """Server → client: the key that parts are sealed to for an epoch of rounds, signed by the server."""
+
+    task: Digest
+    server: str
+    epoch: int
+    key: Blob
+    signature: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Begin(Message):
+    """A → B: a round, the model that it starts from, which A signs, and the clients that A has selected."""
+
+    task: Digest
+    round: int
+    model: Digest
+    signature: Blob
+    selected: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Begun(Message):
+    """B → A: the same from B, with those of the selected clients that B lets in, and its sealing key."""
+
+    task: Digest
+    round: int
+    model: Digest
+    signature: Blob
+    selected: tuple[str, ...]
+    sealing: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Invitation(Message):
+    """A → every selected client, the same bytes to all: the round, the model that both servers sign, both keys."""
+
+    task: Digest
+    round: int
+    model: Digest
+    signature_a: Blob
+    signature_b: Blob
+    sealing_a: Blob
+    sealing_b: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sealed(Message):
+    """Client → A: the header, signed, and both parts, each sealed to its server."""
+
+    header: Blob
+    signature: Blob
+    part_a: Blob
+    part_b: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Relayed(Message):
+    """A → B, from a client: the header, signed, and the part that is sealed to B."""
+
+    header: Blob
+    signature: Blob
+    part: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Batch(Message):
+    """A ↔ B: the messages of one exchange, one a client."""
+
+    items: tuple[Blob, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Receipt(Message):
+    """A ↔ B: the digest of what the sender holds to have happened in a round, signed; and each verdict, signed."""
+
+    task: Digest
+    round: int
+    events: Digest
+    signature: Blob
+    verdicts: tuple[Blob, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Told(Message):
+    """A → a client: what became of its submission, signed by both servers. It names nobody else."""
+
+    task: Digest
+    round: int
+    client: str
+    header: Digest
+    verdict: str
+    next_model: Digest
+    signature_a: Blob
+    signature_b: Blob
+
+
 KINDS: dict[type[Message], int] = {
     Header: 1,
     PartA: 2,
@@ -180,6 +280,15 @@ KINDS: dict[type[Message], int] = {
     Masked: 11,
     NormOpening: 12,
     Gate: 13,
+    SealingKey: 14,
+    Begin: 15,
+    Begun: 16,
+    Invitation: 17,
+    Sealed: 18,
+    Relayed: 19,
+    Batch: 20,
+    Receipt: 21,
+    Told: 22,
 }
 """The number of each message on the wire. A number is never given twice."""
 
@@ -200,7 +309,7 @@ def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
     Each vector of the message must have the length that ``sizes`` gives under its name.
     """
     view = memoryview(data)
-    reader = _Reader((view if isinstance(view.obj, bytes) else memoryview(bytes(view))).cast("B"))
+    reader = Reader((view if isinstance(view.obj, bytes) else memoryview(bytes(view))).cast("B"))
     magic, version, kind, size = _HEADER.unpack(reader.take(_HEADER.size))
     if magic != _MAGIC:
         raise ProtocolError("not a precad message")
@@ -217,113 +326,16 @@ def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
         if isinstance(value, np.ndarray):
             if name not in sizes:
                 raise ValueError(f"give the length of {expected.__name__}.{name} to decode it")
-            _check_vector(value, f"{expected.__name__}.{name}", sizes[name], below_p=codec.below_p)
+            check_vector(value, f"{expected.__name__}.{name}", sizes[name], below_p=codec.below_p)
         values.append(value)
     if reader.at != size:
         raise ProtocolError(f"{size - reader.at} bytes after the end of {expected.__name__}")
     return expected(*values)
 
 
-@dataclass
-class _Reader:
-    data: memoryview
-    at: int = 0
-
-    def take(self, size: int) -> memoryview:
-        if size > len(self.data) - self.at:
-            raise ProtocolError(f"message ends after {len(self.data)} bytes, in the middle of a field")
-        part = self.data[self.at : self.at + size]
-        self.at += size
-        return part
-
-    def integer(self) -> int:
-        return int.from_bytes(self.take(8), "little")
-
-
-@dataclass(frozen=True)
-class _Codec:
-    write: Callable[[Any], list[bytes | memoryview]]
-    read: Callable[[_Reader], Any]
-    below_p: bool = False
-
-
-def _write_int(value: int) -> list[bytes | memoryview]:
-    if not 0 <= value < 1 << 64:
-        raise ValueError(f"a number to send must be in [0, 2^64), got {value}")
-    return [value.to_bytes(8, "little")]
-
-
-def _write_digest(value: bytes) -> list[bytes | memoryview]:
-    if len(value) != DIGEST_BYTES:
-        raise ValueError(f"a digest has {DIGEST_BYTES} bytes, got {len(value)}")
-    return [value]
-
-
-def _write_digests(values: tuple[Digest, ...]) -> list[bytes | memoryview]:
-    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_digest(value))]
-
-
-def _read_digests(reader: _Reader) -> tuple[Digest, ...]:
-    raw = bytes(reader.take(DIGEST_BYTES * reader.integer()))
-    return tuple(Digest(raw[at : at + DIGEST_BYTES]) for at in range(0, len(raw), DIGEST_BYTES))
-
-
-def _write_name(value: str) -> list[bytes | memoryview]:
-    check_name(value)
-    raw = value.encode()
-    return [len(raw).to_bytes(8, "little"), raw, bytes(-len(raw) % 8)]
-
-
-def _read_name(reader: _Reader) -> str:
-    size = reader.integer()
-    if not 1 <= size <= MAX_NAME_BYTES:
-        raise ProtocolError(f"a name has 1 to {MAX_NAME_BYTES} bytes, got {size}")
-    raw = bytes(reader.take(size))
-    if any(reader.take(-size % 8)):
-        raise ProtocolError("padding is not zero")
-    try:
-        name = raw.decode()
-        check_name(name)
-    except ValueError:
-        raise ProtocolError("a name is not printable UTF-8") from None
-    return name
-
-
-def _write_vector(value: FieldVector) -> list[bytes | memoryview]:
-    if not field.is_canonical(value):
-        raise ValueError("a vector to send has an entry of p or more")
-    return _write_words(Words(value))
-
-
-def _write_words(value: Words) -> list[bytes | memoryview]:
-    return [value.size.to_bytes(8, "little"), value.view(np.uint8).data]
-
-
-def _read_words(reader: _Reader) -> Words:
-    return Words(np.frombuffer(reader.take(8 * reader.integer()), np.uint64))
-
-
-def _check_vector(vector: FieldVector, name: str, size: int, *, below_p: bool) -> None:
-    if vector.size != size:
-        raise ProtocolError(f"{name} has {vector.size} entries, expected {size}")
-    if below_p and not field.is_canonical(vector):
-        raise ProtocolError(f"{name} has an entry that is not below p")
-
-
-_CODECS: dict[Any, _Codec] = {
-    int: _Codec(_write_int, _Reader.integer),
-    Digest: _Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES)))),
-    Secret: _Codec(lambda secret: [secret.value], lambda reader: Secret(bytes(reader.take(SECRET_BYTES)))),
-    str: _Codec(_write_name, _read_name),
-    tuple[Digest, ...]: _Codec(_write_digests, _read_digests),
-    FieldVector: _Codec(_write_vector, _read_words, below_p=True),
-    Words: _Codec(_write_words, _read_words),
-}
-
-
-def _codecs(kind: type[Message]) -> tuple[tuple[str, _Codec], ...]:
+def _codecs(kind: type[Message]) -> tuple[tuple[str, Codec], ...]:
     hints = get_type_hints(kind)
-    return tuple((f.name, _CODECS[hints[f.name]]) for f in fields(kind))  # type: ignore[arg-type]
+    return tuple((f.name, CODECS[hints[f.name]]) for f in fields(kind))  # type: ignore[arg-type]
 
 
 _LAYOUTS = {kind: _codecs(kind) for kind in KINDS}

@@ -4,6 +4,8 @@ A client counts a round when it *sends*, before the first byte leaves; a server 
 transaction of SQLite and one link of a hash chain, so a round is in the ledger whole or not at all, is never
 counted twice, and no entry can be changed, removed or inserted without breaking every link after it. Who keeps the
 last link elsewhere notices a ledger that was cut off or written anew.
+
+The accountant is loaded when a figure is asked for, not before: a client that only counts starts in half the time.
 """
 
 import csv
@@ -19,13 +21,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from precad.errors import PrecadError
 from precad.mpc.prg import Digest, check_name, digest
-from precad.privacy.accounting import MIN_SIGMA, Adversary, PldAccountant, draws_seen, record_mechanism, with_sampler
 
-_ACCOUNTANT = PldAccountant(interval=1e-3)
+if TYPE_CHECKING:
+    from precad.privacy.accounting import Adversary
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,13 @@ class Ledger:
         with self._mine():
             return dict(self._connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
-    def epsilon(self, adversary: Adversary, participations: int) -> float:
+    def epsilon(self, adversary: "Adversary", participations: int) -> float:
         """What so many participations cost, by the rigorous accountant, the sampler's distance included.
 
         Infinite where no ε holds at this δ.
         """
+        from precad.privacy.accounting import MIN_SIGMA, PldAccountant, draws_seen, record_mechanism, with_sampler
+
         terms = self._terms
         if participations and terms.sigma < MIN_SIGMA:
             return math.inf
@@ -145,13 +149,16 @@ class Ledger:
             adversary, sigma=terms.sigma, record_rate=terms.record_rate, participations=participations
         )
         draws = draws_seen(adversary, terms.dim)
-        return with_sampler(lambda left: _ACCOUNTANT.epsilon(mechanism, left), participations, terms.delta, draws)
+        accountant = PldAccountant(interval=1e-3)
+        return with_sampler(lambda left: accountant.epsilon(mechanism, left), participations, terms.delta, draws)
 
     def would_exceed(self, clients: Iterable[str], budget: float) -> frozenset[str]:
         """Those of ``clients`` whose next round would cost more than ``budget`` against a server: they sit out.
 
         ε grows with the count, so few counts are computed, by bisection.
         """
+        from precad.privacy.accounting import Adversary
+
         counts = self.participations()
         names = list(clients)
         known = sorted({counts.get(name, 0) for name in names})
@@ -172,6 +179,8 @@ class Ledger:
 
         ε is None where there is none. All is read at one moment, whoever else writes.
         """
+        from precad.privacy.accounting import Adversary
+
         entries, counts = self._contents()
         last = _check(self._terms, entries, counts)
         costs = {
@@ -190,6 +199,8 @@ class Ledger:
 
         A name that a spreadsheet would take for a formula has an apostrophe before it.
         """
+        from precad.privacy.accounting import Adversary
+
         exported = self.export()
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
