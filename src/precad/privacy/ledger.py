@@ -13,8 +13,8 @@ import sqlite3
 import threading
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,13 @@ class Ledger:
         self._terms = terms
         self._path = path
         self._turn = threading.Lock()
-        self._connection = _connect(path)
-        weakref.finalize(self, self._connection.close)
-        with self._turn, self._connection as connection:
-            connection.executescript(_SCHEMA)
-            connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(asdict(terms)),))
-            (stored,) = connection.execute("SELECT json FROM terms").fetchone()
+        with _disk(path):
+            self._connection = _connect(path)
+            weakref.finalize(self, self._connection.close)
+            with self._turn, self._connection as connection:
+                connection.executescript(_SCHEMA)
+                connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(asdict(terms)),))
+                (stored,) = connection.execute("SELECT json FROM terms").fetchone()
         if stored != _canonical(asdict(terms)):
             raise LedgerError(f"{path} is the ledger of other terms: {stored}")
 
@@ -90,7 +91,7 @@ class Ledger:
         names = tuple(sorted(set(participants)))
         for name in names:
             check_name(name)
-        with self._turn:
+        with self._turn, _disk(self._path):
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             with connection:
@@ -116,7 +117,7 @@ class Ledger:
 
     def participations(self) -> dict[str, int]:
         """T_i of every client that took part."""
-        with self._turn:
+        with self._turn, _disk(self._path):
             return dict(self._connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
     def epsilon(self, adversary: Adversary, participations: int) -> float:
@@ -141,7 +142,7 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All rounds, in the order in which they were counted."""
-        with self._turn:
+        with self._turn, _disk(self._path):
             rows = self._connection.execute("SELECT round, participants, link FROM entries ORDER BY number").fetchall()
         return [_entry(row) for row in rows]
 
@@ -198,6 +199,15 @@ CREATE TABLE IF NOT EXISTS entries (
 );
 CREATE TABLE IF NOT EXISTS counts (client TEXT PRIMARY KEY, count INTEGER NOT NULL);
 """
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """A full disk or a damaged file is one sentence."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise LedgerError(f"the ledger {path} cannot be read or written: {error}") from None
 
 
 def _connect(path: Path) -> sqlite3.Connection:
