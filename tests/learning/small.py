@@ -10,7 +10,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from precad.learning.hyperparameters import Hyperparameters
-from precad.learning.training import Attack, Task
+from precad.learning.mistakes import Attack
+from precad.learning.training import Task
 
 CLIENTS = 6
 HYPERPARAMETERS = Hyperparameters(

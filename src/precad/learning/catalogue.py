@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -17,9 +18,10 @@ from precad.learning import datasets, models, splits
 from precad.learning.config import RunConfig, TaskConfig
 from precad.learning.datasets import ImageData
 from precad.learning.frequencies import lowest_frequencies
+from precad.learning.mistakes import Attack, explained
 from precad.learning.randomness import Randomness
 from precad.learning.records import ArrayRecords
-from precad.learning.training import Attack, Task
+from precad.learning.training import Task
 from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSetting
 
 Table = Mapping[str, Any]
@@ -119,22 +121,29 @@ _TABLES: Mapping[tuple[str, str], Table] = {
 }
 
 
+_OWN_TASK: Mapping[str, Table] = {"recommended": _RECOMMENDED_MNIST, "paper": _PAPER_TRAINING}
+
+
 def preset(dataset: str, name: str) -> Table:
     """A named configuration, as the tables of its file."""
+    if not isinstance(dataset, str):
+        raise ValueError(f"dataset must be text, got {dataset!r}")
     if (dataset, name) in _TABLES:
         return _TABLES[dataset, name]
     known = [preset for data, preset in _TABLES if data == dataset]
     if known:
         raise ValueError(f"{dataset} has no preset {name!r}; it has {', '.join(known)}")
     if ":" in dataset:
-        return {"task": {"dataset": dataset}}
+        if name not in _OWN_TASK:
+            raise ValueError(f"a task of your own has no preset {name!r}; it has {', '.join(_OWN_TASK)}")
+        return {"task": {"dataset": dataset}, "training": _OWN_TASK[name]}
     raise ValueError(f"the data set is {dataset!r}, expected {', '.join(get_args(datasets.Name))}, or module:function")
 
 
 def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Task:
     """The task of a configuration: data from ``data`` (see ``datasets.load``), first weights from ``randomness``."""
     if ":" in config.task.dataset:
-        return _custom(config, data)
+        return _custom(config, data, randomness)
     images = datasets.load(config.task.dataset, data)  # type: ignore[arg-type]  # load names what it knows
     rows = _split(config.task, images.y_train, randomness.generator("split"))
     transform = _transform(config.task, images)
@@ -191,16 +200,24 @@ def _attacks(config: RunConfig, names: list[str]) -> dict[str, Attack]:
     return dict.fromkeys(names[len(names) - config.malicious.clients :], boosted)
 
 
-def _custom(config: RunConfig, data: Path | None) -> Task:
-    """``module:function`` of the user's, called with the task's configuration and the data folder."""
+def _custom(config: RunConfig, data: Path | None, randomness: Randomness) -> Task:
+    """``module:function`` of the user's, called with the task's configuration and the data folder.
+
+    Meanwhile torch's generator is the run's, so that first weights drawn from it repeat with the seed.
+    """
     module_name, _, function_name = config.task.dataset.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the task {config.task.dataset!r} cannot be loaded: {error}") from None
-    task = function(config.task, data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(randomness.torch_seed("first weights"))
+        with explained(f"the task {config.task.dataset!r} cannot be loaded"):
+            function = getattr(importlib.import_module(module_name), function_name)
+        with explained(f"the task {config.task.dataset!r} fails"):
+            task = function(config.task, data)
     if not isinstance(task, Task):
         raise ValueError(f"{config.task.dataset} must return a precad.Task, got {type(task).__name__}")
-    return task
+    if config.malicious.clients >= len(task.clients):
+        raise ValueError(
+            f"malicious clients must be fewer than all {len(task.clients)}, got {config.malicious.clients}"
+        )
+    return replace(task, attacks={**_attacks(config, list(task.clients)), **task.attacks})

@@ -18,11 +18,13 @@ from precad.learning import protocols
 from precad.learning.evaluation import Score, evaluate, load_parameters, read_parameters
 from precad.learning.gradients import PerRecordGradients
 from precad.learning.hyperparameters import Hyperparameters, Normalise, Protocol
+from precad.learning.mistakes import Attack, explained, sent_by, usable
+from precad.learning.progress import Progress
 from precad.learning.protocols import Updates
 from precad.learning.randomness import Randomness
 from precad.learning.records import Records, as_records
 from precad.mpc import fixed_point
-from precad.mpc.prg import Context, Digest, Purpose, digest, vector_digest
+from precad.mpc.prg import Context, Digest, Purpose, check_name, digest, vector_digest
 from precad.params import Round, Unit
 from precad.privacy import clipping
 from precad.privacy.accounting import Adversary
@@ -35,8 +37,6 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → the mean loss of the batch."""
 GROUP = 16
 """How many clients compute at a time: memory does not grow with their number."""
-Attack = Callable[[Floats, int], Floats]
-"""(the update that an honest client would send, the round) → what the malicious client sends."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class Task:
     def __post_init__(self) -> None:
         if not self.clients:
             raise ValueError("there are no clients: give at least one data set")
+        for name in self.clients:
+            check_name(name)
         if self.test is not None and len(self.test) == 0:
             raise ValueError("the test set has no records")
         unknown = set(self.attacks) - set(self.clients)
@@ -71,17 +73,6 @@ class Task:
         """From torch data sets."""
         records = {name: as_records(name, data) for name, data in clients.items()}
         return cls(model, loss, records, None if test is None else as_records("the test set", test), attacks)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands between two rounds: all that it needs to go on."""
-
-    model: Model
-    round: int
-    """How many rounds are done."""
-    participations: NDArray[np.int64]
-    """T_i so far, in the order of the clients."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +102,7 @@ class Trainer:
         device: torch.device | str = "cpu",
     ) -> None:
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
-        self._gradients = PerRecordGradients(task.model, task.loss, device=_usable(device))
+        self._gradients = PerRecordGradients(task.model, task.loss, device=usable(device))
         self.names = tuple(task.clients)
         self._records = sum(map(len, task.clients.values()))
         self.params = hyperparameters.params(self._gradients.dim, len(self.names))
@@ -120,15 +111,23 @@ class Trainer:
         if progress is None:
             model = Model.initial(read_parameters(task.model), hyperparameters.optimiser)
             progress = Progress(model, 0, np.zeros(len(self.names), np.int64))
-        if progress.model.theta.size != self.params.dim or progress.participations.size != len(self.names):
-            raise ValueError("the run was made with another model, or with other clients")
+        else:
+            progress.check(self.params.dim, len(self.names), hyperparameters)
         self.progress = progress
         self._ledger: Ledger | None = None
+        self._rehearse()
 
     def keep_ledger(self, open_ledger: Callable[[Terms], Ledger]) -> None:
         """Count every round to come in a ledger, before anything of it is opened. Only PRECAD's rounds have one."""
         if self.hyperparameters.protocol is Protocol.PRECAD:
             self._ledger = open_ledger(self._terms())
+            counted = self._ledger.participations()
+            for name, count in zip(self.names, self.progress.participations.tolist(), strict=True):
+                if counted.get(name, 0) < count:
+                    raise PrecadError(
+                        f"the ledger lacks rounds of the run: it counts {counted.get(name, 0)} of {name}, which took "
+                        f"part in {count}"
+                    )
 
     def rounds(self) -> Iterator[Outcome]:
         """Play what is left of the run."""
@@ -185,7 +184,8 @@ class Trainer:
             for start in range(0, len(names), GROUP):
                 group = names[start : start + GROUP]
                 watch.lap("protocol")
-                deltas = self._local_updates(round_, group, theta)
+                with explained(f"the updates of round {round_.number + 1} cannot be computed"):
+                    deltas = self._local_updates(round_, group, theta)
                 watch.lap("gradients")
                 yield deltas
             watch.lap("protocol")
@@ -206,7 +206,9 @@ class Trainer:
         f, bound, attacks = self.params.fractional_bits, self.params.client_bound, self.task.attacks
         sums = self._local_sums(round_, names, theta)
         deltas = dict(zip(names, -(fixed_point.decode(sums, f) if sums.dtype == np.int64 else sums), strict=True))
-        malicious = {name: attacks[name](deltas[name], round_.number) for name in names if name in attacks}
+        malicious = {
+            name: sent_by(name, attacks[name], deltas[name], round_.number) for name in names if name in attacks
+        }
         honest = {name: delta for name, delta in deltas.items() if name not in attacks}
         if self.hyperparameters.protocol is Protocol.PLAIN:
             return Updates({}, honest | malicious)
@@ -215,26 +217,37 @@ class Trainer:
 
     def _local_sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
         """Algorithm 2, lines 2 to 6, for several clients in one pass: the sums of their samples' gradients."""
-        clip = self.hyperparameters.protocol is not Protocol.PLAIN and self.hyperparameters.unit is Unit.RECORD
-        inputs, targets, counts = [], [], []
+        samples = {}
         for name in names:
             stream = self.randomness.stream(Purpose.SAMPLE, Context(_SAMPLES, round_.number, name))
-            records = self.task.clients[name]
-            indices = poisson_sample(stream, len(records), self.hyperparameters.record_rate)
-            counts.append(len(indices))
-            if len(indices):
-                x, y = records.batch(indices)
-                inputs.append(x)
-                targets.append(y)
-        if not inputs:
-            return np.zeros((len(names), self.params.dim), np.int64 if clip else np.float64)
-        batch = theta, torch.cat(inputs), torch.cat(targets), np.array(counts, np.int64)
+            samples[name] = poisson_sample(stream, len(self.task.clients[name]), self.hyperparameters.record_rate)
+        return self._sums(samples, theta, round_.number)
+
+    def _sums(self, samples: Mapping[str, NDArray[np.int64]], theta: Floats, number: int) -> NDArray[Any]:
+        """Each client's sum over its sample, clipped record by record if the unit is a record."""
+        private = self.hyperparameters.protocol is not Protocol.PLAIN
+        clip = private and self.hyperparameters.unit is Unit.RECORD
+        drawn = [self.task.clients[name].batch(indices) for name, indices in samples.items() if len(indices)]
+        if not drawn:
+            return np.zeros((len(samples), self.params.dim), np.int64 if clip else np.float64)
+        inputs, targets = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        batch = theta, inputs, targets, np.array([len(indices) for indices in samples.values()], np.int64)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.randomness.torch_seed("dropout", round_.number))
+            torch.manual_seed(self.randomness.torch_seed("dropout", number))
             if not clip:
-                return self._gradients.sums(*batch)
+                return self._gradients.sums(*batch, finite=private)
             bound, f = self.params.record_bound, self.params.fractional_bits
             return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=f)
+
+    def _rehearse(self) -> None:
+        """Take one record of some clients, and of the test set, through the model: mistakes show before the run."""
+        first, theta = np.zeros(1, np.int64), read_parameters(self.task.model)
+        samples = dict.fromkeys(self.names[:GROUP], first)
+        with explained(f"the model and the loss fail on the first records of {', '.join(list(samples)[:3])}, …"):
+            self._sums(samples, theta, 0)
+        if self.task.test is not None:
+            with explained("the model and the loss fail on the test set"):
+                evaluate(self.task.model, self.task.loss, self.task.test, limit=1)
 
     def _normaliser(self, accepted: frozenset[str]) -> float:
         """N: of all clients and their rate, or of those that took part (of at least one record)."""
@@ -265,14 +278,6 @@ class _Stopwatch:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
-
-
-def _usable(device: torch.device | str) -> torch.device | str:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def _task_digest(task: Task, hyperparameters: Hyperparameters, params: Digest) -> Digest:
