@@ -73,7 +73,7 @@ BAD = {
     "preset": (["--preset", "best"], "digits has no preset 'best'"),
     "folder": (["--dataset", "mnist", "--data", "/nowhere"], "there is no folder /nowhere"),
     "file": (["/nowhere.toml"], "there is no file /nowhere.toml"),
-    "module": (["--dataset", "nomodule:f"], "[training] lacks client_rate"),
+    "module": (["--dataset", "nomodule:f"], "the task 'nomodule:f' cannot be loaded: No module named 'nomodule'"),
     "budget": (["--budget", "0.0001"], "does not pay for one round"),
     "device": (["--device", "warp"], "device 'warp' cannot be used: Expected one of cpu, cuda"),
     "diverged": (["--learning-rate", "1e200"], "the model diverged in round 1"),
@@ -176,3 +176,22 @@ def test_ctrl_c_and_resume(tmp_path: Path) -> None:
     assert ends[0] == ends[1]
     models = [torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("cut", "whole")]
     assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "..", "/abs", ""])
+def test_a_name_stays_in_the_folder_of_runs(tmp_path: Path, name: str) -> None:
+    result = run(tmp_path, *SHORT, "--name", name)
+    assert result.exit_code == 2
+    assert "a run's name is that of a folder in --out" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_seeded_run_says_everywhere_that_it_is_not_private(tmp_path: Path) -> None:
+    result = run(tmp_path, *SHORT, "--seed", "1", "--name", "it's [red]")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("not private") >= 2
+    folder = tmp_path / "runs" / "it's [red]"
+    assert "not private" in (folder / "config.toml").read_text()
+    assert "not private" in (folder / "summary.json").read_text()
+    assert all(not json.loads(line)["private"] for line in (folder / "metrics.jsonl").read_text().splitlines())
+    assert str(folder) in result.output

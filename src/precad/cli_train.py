@@ -1,7 +1,9 @@
 """The commands that train: thin, like the rest of the command line."""
 
 import json
+import shlex
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,9 +14,10 @@ from precad.errors import PrecadError
 
 if TYPE_CHECKING:
     from precad.learning.config import RunConfig
+    from precad.learning.progress import Progress
     from precad.learning.randomness import Randomness
     from precad.learning.run_folder import RunFolder
-    from precad.learning.training import Progress, Trainer
+    from precad.learning.training import Trainer
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
@@ -92,6 +95,8 @@ def train(
             "seed": seed,
             "evaluate_every": evaluate_every,
         }
+        if name is not None and (Path(name).name != name or name in ("", "..") or not name.isprintable()):
+            raise PrecadError(f"a run's name is that of a folder in --out, without slashes; got {name!r}")
         settings = _settings(config, preset, options)
         randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
         trainer = _trainer(settings, data, device, randomness, None)
@@ -106,15 +111,20 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk."""
-    with plain_errors():
+    with plain_errors(), ExitStack() as stack:
         need_torch()
         from precad.learning.config import from_table, read_toml
         from precad.learning.run_folder import RunFolder
 
         folder = RunFolder(run)
+        stack.callback(folder.close)
         if folder.finished:
             raise PrecadError(f"{run} has come to its end: there is nothing to resume")
-        settings = from_table(read_toml(folder.path / "config.toml"))
+        folder.check_config()
+        table = read_toml(folder.path / "config.toml")
+        if "task" not in table:
+            raise PrecadError(f"{run} was begun by precad.train from Python: the same call again goes on with it")
+        settings = from_table(table)
         machine = folder.machine
         place = data or (Path(machine["data"]) if machine["data"] else None)
         randomness = folder.randomness(settings.seed)
@@ -156,31 +166,33 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
     from precad.learning.plots import draw_curves
     from precad.learning.randomness import NOT_PRIVATE
 
-    console = Console(stderr=as_json)
+    console = Console(stderr=as_json, highlight=False, markup=False)
+    go_on = f"`precad resume {shlex.quote(str(run.path))}`"
     trainer.keep_ledger(run.open_ledger)
-    console.print(f"training in {run.path}: Ctrl-C stops it, `precad resume {run.path}` goes on", highlight=False)
+    console.print(f"training in {run.path}: Ctrl-C stops it, {go_on} goes on", soft_wrap=True)
     if settings.seed is not None:
-        console.print(f"[bold]{NOT_PRIVATE}[/]")
+        console.print(NOT_PRIVATE, style="bold", soft_wrap=True)
     try:
         with view.View(console, trainer) as live:
             figures = session.play(trainer, run, settings.evaluate_every, live)
-        draw_curves(run.metrics(), run.path.name, run.path / "curves.png")
+        note = "" if settings.seed is None else NOT_PRIVATE
+        draw_curves(run.metrics(), run.path.name, run.path / "curves.png", note=note)
         summary = session.finish(trainer, run, figures)
     except KeyboardInterrupt:
         done = trainer.progress.round
-        console.print(f"stopped after round {done}; `precad resume {run.path}` goes on", highlight=False)
+        console.print(f"stopped after round {done}; {go_on} goes on", soft_wrap=True)
         raise typer.Exit(130) from None
     except OSError as error:
         raise PrecadError(
-            f"{error.strerror or error} while writing to {run.path}: nothing is lost; make room, then "
-            f"`precad resume {run.path}`"
+            f"{error.strerror or error} while writing to {run.path}: nothing is lost; make room, then {go_on}"
         ) from None
     finally:
         run.close()
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:
-        console.print(view.end_table(summary), f"all of it is in {run.path}", sep="\n")
+        console.print(view.end_table(summary))
+        console.print(f"all of it is in {run.path}", soft_wrap=True)
 
 
 def _absolute(data: Path | None) -> str | None:

@@ -61,10 +61,10 @@ BAD: dict[str, dict[str, Any]] = {
     "budget must be a finite number above 0, got 0.0": {"training": {"budget": 0.0}},
     "honest_clients τ must be at least 1, got 0": {"training": {"honest_clients": 0}},
     "clients must be at least 1, got 0": {"task": {"clients": 0}},
-    "alpha must be above 0, got 0.0": {"task": {"alpha": 0.0}},
+    "alpha must be a finite number above 0, got 0.0": {"task": {"alpha": 0.0}},
     "malicious clients must be fewer than all 100, got 100": {"malicious": {"clients": 100}},
     "malicious clients must be at least 0, got -1": {"malicious": {"clients": -1}},
-    "boost must be above 0, got 0.0": {"malicious": {"boost": 0.0}},
+    "boost must be a finite number above 0, got 0.0": {"malicious": {"boost": 0.0}},
     "evaluate_every must be at least 1, got 0": {"evaluate_every": 0},
 }
 

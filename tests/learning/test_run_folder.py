@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from precad.errors import PrecadError
 from precad.learning import session
 from precad.learning.randomness import Randomness
 from precad.learning.run_folder import RunError, RunFolder, free_name
@@ -31,11 +32,12 @@ def play(path: Path, seed: int | None = 3, rounds: int = 6) -> Trainer:
     """Begin the run, or go on with it, to its end."""
     if path.exists():
         run = RunFolder(path)
-        randomness = run.randomness(seed)
+        randomness = Randomness.repeatable(seed) if seed is not None else run.randomness(None)
     else:
         randomness = Randomness.private() if seed is None else Randomness.repeatable(seed)
         run = RunFolder.create(path, "rounds = 6\n", randomness, MACHINE)
     try:
+        run.check_config()
         trainer = Trainer(task(), hyperparameters(rounds=rounds), randomness, progress=run.load())
         trainer.keep_ledger(run.open_ledger)
         figures = session.play(trainer, run, max(2, rounds // 4), nothing)
@@ -191,6 +193,7 @@ def test_free_names_count_up(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys, threading
 from pathlib import Path
+from precad.errors import PrecadError
 from precad.learning import session
 from tests.learning.test_run_folder import play
 
@@ -220,3 +223,73 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     assert [line["round"] for line in without_times(path)] == list(range(1, 151))
     play(tmp_path / "whole", 3, 150)
     assert without_times(path) == without_times(tmp_path / "whole")
+
+
+def stopped(path: Path) -> None:
+    """A run that was stopped while it looked at the test set after its second round."""
+
+    def interrupt(outcome: object, figures: object) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    run = RunFolder.create(path, "rounds = 6\n", Randomness.repeatable(3), MACHINE)
+    trainer = Trainer(task(), hyperparameters(rounds=6), Randomness.repeatable(3))
+    trainer.keep_ledger(run.open_ledger)
+    with pytest.raises(KeyboardInterrupt):
+        session.play(trainer, run, 2, interrupt)
+    run.close()
+
+
+def test_ctrl_c_before_a_round_is_written_down_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(trainer: Trainer) -> session.Figures:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "measure", interrupted)
+        run = RunFolder.create(tmp_path / "cut", "rounds = 6\n", Randomness.repeatable(3), MACHINE)
+        trainer = Trainer(task(), hyperparameters(rounds=6), Randomness.repeatable(3))
+        trainer.keep_ledger(run.open_ledger)
+        with pytest.raises(KeyboardInterrupt):
+            session.play(trainer, run, 2, nothing)
+        run.close()
+    play(tmp_path / "cut")
+    assert [line["round"] for line in without_times(tmp_path / "cut")] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("garbage", [b"", b"[1]\n", b"{}\n", b"\xff\xfe\n", b"null\n", b'{"round": 1}\n'])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoint.npz", "machine.json", "ledger.sqlite"])
+def test_damage_is_one_sentence(tmp_path: Path, name: str, garbage: bytes) -> None:
+    stopped(tmp_path / "run")
+    for side in ("-wal", "-shm"):
+        (tmp_path / "run" / f"{name}{side}").unlink(missing_ok=True)
+    (tmp_path / "run" / name).write_bytes(garbage)
+    with pytest.raises(PrecadError):
+        play(tmp_path / "run")
+
+
+def test_an_edited_configuration_is_refused(tmp_path: Path) -> None:
+    stopped(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    run.check_config()
+    (tmp_path / "run" / "config.toml").write_text("rounds = 7\n")
+    with pytest.raises(RunError, match="was changed since the run began"):
+        run.check_config()
+    run.close()
+
+
+@pytest.mark.parametrize(
+    "change", [{"round": 7}, {"round": -1}, {"participations": np.full(6, 9)}, {"theta": np.full(75, np.nan)}]
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    stopped(tmp_path / "run")
+    with np.load(tmp_path / "run" / "checkpoint.npz") as stored:
+        values = {**stored, **change}
+    np.savez(tmp_path / "run" / "checkpoint.npz", **values)
+    with pytest.raises((ValueError, PrecadError)):
+        play(tmp_path / "run")
+
+
+def test_a_loss_without_bound_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = session.Figures(1, 0.5, float("inf"), 1.0, 1.0)
+    monkeypatch.setattr(session, "measure", lambda trainer: endless)  # noqa: ARG005
+    play(tmp_path / "run")
+    assert all("test_loss" not in line for line in without_times(tmp_path / "run"))

@@ -219,7 +219,9 @@ def test_bad_tasks_are_refused_by_name() -> None:
         Task.of_datasets(net, nn.functional.cross_entropy, {})
     with pytest.raises(ValueError, match="bank has no records"):
         Task.of_datasets(net, nn.functional.cross_entropy, {"bank": data(0)})
-    with pytest.raises(ValueError, match="the data of bank must be a torch Dataset with a length, got list"):
+    with pytest.raises(
+        ValueError, match="the data of bank must be a torch Dataset with a length and indices, got list"
+    ):
         Task.of_datasets(net, nn.functional.cross_entropy, {"bank": [1]})
     with pytest.raises(ValueError, match="mallory is malicious but not among the clients"):
         Task.of_datasets(net, nn.functional.cross_entropy, {"bank": data()}, None, {"mallory": boosted})

@@ -1,5 +1,6 @@
 """Training from Python: any torch model, any data sets."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,12 @@ class Trained:
     figures: Figures
     """Accuracy and loss on the test set, and ε against both adversaries."""
     history: list[Figures]
+    """The same on the way, since this call."""
     participations: dict[str, int]
     rejections: dict[str, int]
     """How many of a client's updates were rejected; clients without any are left out."""
+    randomness: str
+    """Whether the noise is private, in words: it is not with a seed."""
 
 
 def train(
@@ -54,6 +58,8 @@ def train(
     ``folder`` the run is kept there, and the same call again goes on where it stopped. ``seed`` makes it repeatable,
     and its noise not private.
     """
+    if evaluate_every is not None and evaluate_every < 1:
+        raise ValueError(f"evaluate_every must be at least 1, got {evaluate_every}")
     named = client_datasets
     if not isinstance(named, Mapping):
         named = dict(zip(client_names(len(named)), named, strict=True))
@@ -70,6 +76,7 @@ def train(
     try:
         if run.config != text:
             raise RunError(f"{path} holds a run with other parameters: choose another folder")
+        run.check_config()
         if run.finished:
             raise RunError(f"the run in {path} has come to its end: its model is in {path / 'model.pt'}")
         trainer = Trainer(task, params, run.randomness(seed), progress=run.load(), device=device)
@@ -81,11 +88,12 @@ def train(
 
 def _play(trainer: Trainer, run: RunFolder | None, evaluate_every: int | None) -> Trained:
     history: list[Figures] = []
-    rejections: dict[str, int] = {}
+    rejections = Counter[str]()
+    for line in run.metrics() if run is not None else ():
+        rejections.update(line["rejected"].keys())
 
     def note(outcome: Outcome, figures: Figures | None) -> None:
-        for name in outcome.rejected:
-            rejections[name] = rejections.get(name, 0) + 1
+        rejections.update(outcome.rejected.keys())
         if figures is not None:
             history.append(figures)
 
@@ -94,4 +102,4 @@ def _play(trainer: Trainer, run: RunFolder | None, evaluate_every: int | None) -
     if run is not None:
         session.finish(trainer, run, figures)
     counts = dict(zip(trainer.names, trainer.progress.participations.tolist(), strict=True))
-    return Trained(trainer.trained_model(), figures, history, counts, rejections)
+    return Trained(trainer.trained_model(), figures, history, counts, dict(rejections), trainer.randomness.said)

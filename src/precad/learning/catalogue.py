@@ -1,6 +1,7 @@
 """From a configuration to a task: the data sets, models and presets that precad knows, and the user's own."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +17,7 @@ from precad.learning.config import RunConfig, TaskConfig
 from precad.learning.datasets import ImageData
 from precad.learning.frequencies import lowest_frequencies
 from precad.learning.gradients import PerRecordGradients
+from precad.learning.mistakes import explained
 from precad.learning.plugins import load_plugin
 from precad.learning.randomness import Randomness
 from precad.learning.records import ArrayRecords
@@ -119,22 +121,29 @@ _TABLES: Mapping[tuple[str, str], Table] = {
 }
 
 
+_OWN_TASK: Mapping[str, Table] = {"recommended": _RECOMMENDED_MNIST, "paper": _PAPER_TRAINING}
+
+
 def preset(dataset: str, name: str) -> Table:
     """A named configuration, as the tables of its file."""
+    if not isinstance(dataset, str):
+        raise ValueError(f"dataset must be text, got {dataset!r}")
     if (dataset, name) in _TABLES:
         return _TABLES[dataset, name]
     known = [preset for data, preset in _TABLES if data == dataset]
     if known:
         raise ValueError(f"{dataset} has no preset {name!r}; it has {', '.join(known)}")
     if ":" in dataset:
-        return {"task": {"dataset": dataset}}
+        if name not in _OWN_TASK:
+            raise ValueError(f"a task of your own has no preset {name!r}; it has {', '.join(_OWN_TASK)}")
+        return {"task": {"dataset": dataset}, "training": _OWN_TASK[name]}
     raise ValueError(f"the data set is {dataset!r}, expected {', '.join(get_args(datasets.Name))}, or module:function")
 
 
 def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Task:
     """The task of a configuration: data from ``data`` (see ``datasets.load``), first weights from ``randomness``."""
     if ":" in config.task.dataset:
-        return _custom(config, data)
+        return _custom(config, data, randomness)
     images = datasets.load(config.task.dataset, data)  # type: ignore[arg-type]  # load names what it knows
     exclude = recruits.kept_from_honest(config.malicious, images)
     rows = _split(config.task, images.y_train, randomness.generator("split"), exclude)
@@ -192,9 +201,20 @@ def _split(
     return splits.iid(len(labels), task.clients, rng, exclude=exclude)
 
 
-def _custom(config: RunConfig, data: Path | None) -> Task:
-    """``module:function`` of the user's, called with the task's configuration and the data folder."""
-    task = load_plugin("task", config.task.dataset)(config.task, data)
+def _custom(config: RunConfig, data: Path | None, randomness: Randomness) -> Task:
+    """``module:function`` of the user's, called with the task's configuration and the data folder.
+
+    Meanwhile torch's generator is the run's, so that first weights drawn from it repeat with the seed.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(randomness.torch_seed("first weights"))
+        function = load_plugin("task", config.task.dataset)
+        with explained(f"the task {config.task.dataset!r} fails"):
+            task = function(config.task, data)
     if not isinstance(task, Task):
         raise ValueError(f"{config.task.dataset} must return a precad.Task, got {type(task).__name__}")
-    return task
+    if config.malicious.clients >= len(task.clients):
+        raise ValueError(
+            f"malicious clients must be fewer than all {len(task.clients)}, got {config.malicious.clients}"
+        )
+    return replace(task, attacks={**recruits.attackers(config.malicious, list(task.clients)), **task.attacks})

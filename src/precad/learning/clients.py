@@ -8,9 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from precad.attacks.strategies import Attack, AttackContext
+from precad.errors import PrecadError
 from precad.learning import protocols
 from precad.learning.gradients import PerRecordGradients
 from precad.learning.hyperparameters import Hyperparameters, Normalise, Protocol
+from precad.learning.mistakes import explained
 from precad.learning.protocols import Updates
 from precad.learning.randomness import Randomness
 from precad.learning.records import Records
@@ -40,6 +42,7 @@ class SimulatedClients:
     ) -> None:
         self._records, self._attacks, self._hyperparameters = records, attacks, hyperparameters
         self._gradients, self._randomness = gradients, randomness
+        self._fractional_bits = fixed_point.choose_fractional_bits(hyperparameters.client_bound)
         self._size = sum(map(len, records.values()))
 
     def updates(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Iterator[Updates]:
@@ -91,39 +94,42 @@ class SimulatedClients:
         return Updates(dict(zip(names, clipped, strict=True)), {})
 
     def _attacked(self, context: AttackContext) -> Floats:
-        sent = self._attacks[context.client](context)
-        if np.shape(sent) != context.theta.shape:
-            raise ValueError(
+        with explained(f"the attack of {context.client} fails"):
+            sent = np.asarray(self._attacks[context.client](context), np.float64)
+        if sent.shape != context.theta.shape:
+            raise PrecadError(
                 f"the attack of {context.client} must return a vector of {context.theta.size} entries, "
-                f"got shape {np.shape(sent)}"
+                f"got shape {sent.shape}"
             )
         return sent
 
-    def _sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
-        """Algorithm 2, lines 2 to 6, for several clients in one pass: the sums of their samples' gradients.
+    def rehearse(self, names: tuple[str, ...], theta: Floats) -> None:
+        """Take the first record of each client through the model."""
+        self._sums_of(dict.fromkeys(names, np.zeros(1, np.int64)), theta, 0)
 
-        Clipped ones are integers on the grid, plain ones floats.
-        """
-        clip = self._hyperparameters.protocol is not Protocol.PLAIN and self._hyperparameters.unit is Unit.RECORD
-        inputs, targets, counts = [], [], []
+    def _sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
+        """Algorithm 2, lines 2 to 6, for several clients in one pass: the sums of their samples' gradients."""
+        samples = {}
         for name in names:
             stream = self._randomness.stream(Purpose.SAMPLE, Context(SAMPLES, round_.number, name))
-            records = self._records[name]
-            indices = poisson_sample(stream, len(records), self._hyperparameters.record_rate)
-            counts.append(len(indices))
-            if len(indices):
-                x, y = records.batch(indices)
-                inputs.append(x)
-                targets.append(y)
-        if not inputs:
-            return np.zeros((len(names), theta.size), np.int64 if clip else np.float64)
-        batch = theta, torch.cat(inputs), torch.cat(targets), np.array(counts, np.int64)
+            samples[name] = poisson_sample(stream, len(self._records[name]), self._hyperparameters.record_rate)
+        return self._sums_of(samples, theta, round_.number)
+
+    def _sums_of(self, samples: Mapping[str, NDArray[np.int64]], theta: Floats, number: int) -> NDArray[Any]:
+        """Clipped ones are integers on the grid, plain ones floats."""
+        private = self._hyperparameters.protocol is not Protocol.PLAIN
+        clip = private and self._hyperparameters.unit is Unit.RECORD
+        drawn = [self._records[name].batch(indices) for name, indices in samples.items() if len(indices)]
+        if not drawn:
+            return np.zeros((len(samples), theta.size), np.int64 if clip else np.float64)
+        inputs, targets = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        batch = theta, inputs, targets, np.array([len(indices) for indices in samples.values()], np.int64)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._randomness.torch_seed("dropout", round_.number))
+            torch.manual_seed(self._randomness.torch_seed("dropout", number))
             if not clip:
-                return self._gradients.sums(*batch)
-            bound, f = round_.params.record_bound, round_.params.fractional_bits
-            return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=f)
+                return self._gradients.sums(*batch, finite=private)
+            bound = self._hyperparameters.record_bound
+            return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=self._fractional_bits)
 
     @staticmethod
     def _decoded(round_: Round, x: NDArray[Any]) -> Floats:

@@ -9,6 +9,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from precad.learning.hyperparameters import Hyperparameters
+from precad.learning.randomness import NOT_PRIVATE
+from precad.mpc.fixed_point import check_positive
 
 Split = Literal["shards", "dirichlet", "iid"]
 ModelName = Literal["auto", "linear", "frequencies"]
@@ -38,8 +40,7 @@ class TaskConfig:
         for name in ("clients", "shards_per_client", "records_per_client", "frequencies"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.alpha > 0:
-            raise ValueError(f"alpha must be above 0, got {self.alpha}")
+        check_positive("alpha", self.alpha)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +59,7 @@ class MaliciousConfig:
     def __post_init__(self) -> None:
         if self.clients < 0:
             raise ValueError(f"malicious clients must be at least 0, got {self.clients}")
-        if not self.boost > 0:
-            raise ValueError(f"boost must be above 0, got {self.boost}")
+        check_positive("boost", self.boost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ def to_toml(config: RunConfig) -> str:
     """The file from which :func:`from_table` makes the same values."""
     top = {key: value for key, value in asdict(config).items() if not isinstance(value, dict)}
     tables = {key: value for key, value in asdict(config).items() if isinstance(value, dict)}
-    lines = _lines(top)
+    lines = _lines(top) if config.seed is None else [f"# {NOT_PRIVATE}", *_lines(top)]
     for name, table in tables.items():
         lines += ["", f"[{name}]", *_lines(table)]
     return "\n".join(lines).lstrip() + "\n"
@@ -113,7 +113,8 @@ def to_toml(config: RunConfig) -> str:
 
 def training_toml(training: Hyperparameters, seed: int | None) -> str:
     """A run whose model and data are known to a program only."""
-    return "\n".join([*_lines({"seed": seed}), "[training]", *_lines(asdict(training))]) + "\n"
+    said = [] if seed is None else [f"# {NOT_PRIVATE}", *_lines({"seed": seed})]
+    return "\n".join([*said, "[training]", *_lines(asdict(training))]) + "\n"
 
 
 def merged(base: Table, over: Table) -> dict[str, Any]:

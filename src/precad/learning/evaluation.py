@@ -43,16 +43,19 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def evaluate(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], records: Records) -> Score:
-    """The mean loss and the accuracy of the model as it is, without dropout."""
-    device = next(model.parameters()).device
+def evaluate(
+    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], records: Records, *, limit: int | None = None
+) -> Score:
+    """The mean loss and the accuracy of the model as it is, without dropout; of the first ``limit`` records only."""
+    number = len(records) if limit is None else min(limit, len(records))
+    first = next(model.parameters())
     was_training, total, hits, labelled = model.training, 0.0, 0, True
     model.eval()
     try:
         with torch.inference_mode():
-            for start in range(0, len(records), _BATCH):
-                indices = np.arange(start, min(start + _BATCH, len(records)))
-                inputs, targets = (part.to(device) for part in records.batch(indices))
+            for start in range(0, number, _BATCH):
+                indices = np.arange(start, min(start + _BATCH, number))
+                inputs, targets = (_like(first, part) for part in records.batch(indices))
                 outputs = model(inputs)
                 total += float(loss(outputs, targets)) * len(indices)
                 labelled = labelled and outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
@@ -60,4 +63,9 @@ def evaluate(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], records
                     hits += int((outputs.argmax(1) == targets).sum())
     finally:
         model.train(was_training)
-    return Score(total / len(records), hits / len(records) if labelled else None)
+    return Score(total / number, hits / number if labelled else None)
+
+
+def _like(parameter: Tensor, part: Tensor) -> Tensor:
+    """On the model's device; numbers with a fraction in its precision."""
+    return part.to(parameter.device, parameter.dtype if part.is_floating_point() else None)

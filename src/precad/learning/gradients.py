@@ -93,13 +93,24 @@ class PerRecordGradients:
         return sums
 
     def sums(
-        self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor, counts: NDArray[np.int64]
+        self,
+        theta: NDArray[np.float64],
+        inputs: Tensor,
+        targets: Tensor,
+        counts: NDArray[np.int64],
+        *,
+        finite: bool = False,
     ) -> NDArray[np.float64]:
-        """Each client's plain sum of its records' gradients, for training without privacy."""
+        """Each client's plain sum of its records' gradients, for training without a bound on records.
+
+        ``finite``: a record's gradient that is not finite counts as 0 (PROTOCOL §7a).
+        """
         sums = np.zeros((len(counts), self.dim))
 
         def add(gradients: Tensor, client: int) -> None:
-            sums[client] += gradients.sum(0).cpu().numpy()
+            if finite:
+                gradients = gradients[gradients.isfinite().all(1)]
+            sums[client] += gradients.cpu().sum(0, dtype=torch.float64).numpy()
 
         self._each_client(theta, inputs, targets, counts, add)
         return sums
@@ -171,6 +182,8 @@ class PerRecordGradients:
 
 def check_model(model: nn.Module) -> None:
     """Refuse a model of which a record's gradient is undefined, naming the layer and what to use instead."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the model must be a torch nn.Module, got {type(model).__name__}")
     for name, module in model.named_modules():
         place = f"layer {name!r} ({type(module).__name__})"
         if isinstance(module, nn.modules.batchnorm._BatchNorm):

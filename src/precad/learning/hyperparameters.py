@@ -36,7 +36,10 @@ class Normalise(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The numbers of a run. An impossible one is a ``ValueError`` that says why."""
+    """The numbers of a run. An impossible one is a ``ValueError`` that says why.
+
+    A choice may be given as its value in a file, as ``protocol="ldp"``.
+    """
 
     rounds: int
     """T, the number of rounds."""
@@ -74,6 +77,8 @@ class Hyperparameters:
     """The most ε against a server that a client spends: it sits out the rounds that would pass it."""
 
     def __post_init__(self) -> None:
+        for name, kind in _CHOICES.items():
+            object.__setattr__(self, name, _chosen(name, kind, getattr(self, name)))
         if type(self.rounds) is not int or self.rounds < 1:
             raise ValueError(f"rounds T must be a whole number of at least 1, got {self.rounds}")
         for name in ("client_rate", "record_rate"):
@@ -151,3 +156,21 @@ class Hyperparameters:
             once = self.epsilon(Adversary.SERVER, 1, dim)
             raise ValueError(f"a budget of ε = {self.budget} does not pay for one round, which costs {once:.4g}")
         return low
+
+
+_CHOICES: dict[str, type[Enum]] = {
+    "optimiser": Optimiser,
+    "protocol": Protocol,
+    "validation": Validation,
+    "noise": Noise,
+    "unit": Unit,
+    "normalise": Normalise,
+}
+
+
+def _chosen(name: str, kind: type[Enum], value: object) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        allowed = ", ".join(str(member.value) for member in kind)
+        raise ValueError(f"{name} must be one of {allowed}; got {value!r}") from None

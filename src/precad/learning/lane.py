@@ -24,6 +24,7 @@ class Lane:
         self._dim = max(place.stop for place in slices.values())
         self._memories = [Memory() for _ in steps or ()]
         self._buffer = Memory()
+        self._batched = True
 
     def gradients(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         """One row per record, valid until the next call."""
@@ -35,9 +36,20 @@ class Lane:
         def loss(values: dict[str, Tensor], x: Tensor, target: Tensor) -> Tensor:
             return self._loss(functional_call(self._model, values, (x[None],)), target[None])
 
-        found = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(parameters, inputs, targets)
-        for name, place in self._slices.items():
-            out[:, place] = found[name].flatten(1)
+        if self._batched:
+            try:
+                found = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(parameters, inputs, targets)
+            except (
+                RuntimeError
+            ):  # a layer that torch.func cannot batch, such as nn.GRU; or a mistake, found again below
+                self._batched = False
+            else:
+                for name, place in self._slices.items():
+                    out[:, place] = found[name].flatten(1)
+                return
+        for row, (x, target) in enumerate(zip(inputs, targets, strict=True)):
+            for name, gradient in grad(loss)(parameters, x, target).items():
+                out[row, self._slices[name]] = gradient.flatten()
 
     def _by_hand(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, out: Tensor) -> None:
         steps = self._steps or []

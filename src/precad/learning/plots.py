@@ -7,11 +7,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 
-def draw_curves(metrics: Iterable[dict[str, Any]], title: str, path: Path) -> None:
-    """Test accuracy, and ε against each adversary, by round; written whole or not at all."""
+def draw_curves(metrics: Iterable[dict[str, Any]], title: str, path: Path, *, note: str = "") -> None:
+    """Test accuracy, and ε against each adversary, by round, under title and note; written whole or not at all."""
     looked = [line for line in metrics if "test_loss" in line or "epsilon_server" in line]
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(f"{title}\n{note}" if note else title, parse_math=False)
     left, right = figure.subplots(1, 2)
     _curve(left, looked, "test_accuracy", "test accuracy", "-")
     left.set(xlabel="round", ylabel="test accuracy")

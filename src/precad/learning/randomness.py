@@ -13,6 +13,7 @@ from precad.mpc.secret import Redacted, Secret
 from precad.protocol.round import ServerSecrets
 from precad.protocol.submission import ClientSecrets
 
+PRIVATE = "private: from the operating system"
 NOT_PRIVATE = "repeatable by its seed: for research; the noise of this run is not private"
 
 
@@ -35,6 +36,11 @@ class Randomness(Redacted):
         if type(seed) is not int or not 0 <= seed < 1 << 64:
             raise ValueError(f"seed must be a whole number in [0, 2^64), got {seed}")
         return cls(Secret(digest(b"precad seed", seed.to_bytes(8, "little"))), seed)
+
+    @property
+    def said(self) -> str:
+        """Whether the noise is private, for every output."""
+        return PRIVATE if self.seed is None else NOT_PRIVATE
 
     def generator(self, what: str) -> np.random.Generator:
         """For choices that need not be secret: the split of a data set, the first weights."""

@@ -1,6 +1,6 @@
 """A party's records, fetched a sample at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 Indices = NDArray[np.int64]
 
@@ -56,20 +56,24 @@ class DatasetRecords:
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """The inputs and targets of these records."""
         if isinstance(self.dataset, TensorDataset):
-            inputs, targets = (tensor[torch.from_numpy(indices)] for tensor in self.dataset.tensors)
-            return inputs, targets
-        inputs, targets = default_collate([self.dataset[int(i)] for i in indices])
-        return inputs, targets
+            parts = [tensor[torch.from_numpy(indices)] for tensor in self.dataset.tensors]
+        else:
+            parts = default_collate([self.dataset[int(i)] for i in indices])
+        if not isinstance(parts, Sequence) or len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
+            raise ValueError("a data set must give pairs (input, target) of tensors, arrays or numbers")
+        return parts[0], parts[1]
 
 
 def as_records(name: str, data: object) -> Records:
     """A torch data set, or records as they are; anything else, or an empty one, is refused by its owner's name."""
     if isinstance(data, ArrayRecords | DatasetRecords):
         records: Records = data
-    elif isinstance(data, Dataset) and hasattr(data, "__len__"):
+    elif isinstance(data, Dataset) and hasattr(data, "__len__") and not isinstance(data, IterableDataset):
         records = DatasetRecords(data)
     else:
-        raise ValueError(f"the data of {name} must be a torch Dataset with a length, got {type(data).__name__}")
+        raise ValueError(
+            f"the data of {name} must be a torch Dataset with a length and indices, got {type(data).__name__}"
+        )
     if len(records) == 0:
         raise ValueError(f"{name} has no records")
     return records

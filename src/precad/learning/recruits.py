@@ -70,6 +70,20 @@ def recruit(
     return Recruits(malicious, dict.fromkeys(malicious, attack), None if poisoned is None else poisoned.test)
 
 
+def attackers(config: MaliciousConfig, clients: list[str]) -> dict[str, Attack]:
+    """The last K of the clients of a task whose data are not images of ours: they attack by their updates alone."""
+    if config.clients == 0:
+        return {}
+    if config.attack in (LABEL_FLIP, BACKDOOR):
+        raise ValueError(
+            f"the attack {config.attack!r} needs a data set of precad's: put it into the task's own attacks"
+        )
+    attack = _untargeted(config)
+    if config.within_bound:
+        attack = strategies.within_bound(attack)
+    return dict.fromkeys(clients[len(clients) - config.clients :], attack)
+
+
 def _untargeted(config: MaliciousConfig) -> Attack:
     if ":" in config.attack:
         attack: Attack = load_plugin("attack", config.attack)

@@ -17,8 +17,8 @@ import fcntl
 import json
 import os
 import shutil
-import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any
@@ -26,8 +26,9 @@ from typing import IO, Any
 import numpy as np
 
 from precad.errors import PrecadError
+from precad.learning.progress import Progress
 from precad.learning.randomness import Randomness
-from precad.learning.training import Progress
+from precad.mpc.prg import digest
 from precad.mpc.secret import Secret
 from precad.privacy.ledger import Ledger, Terms
 from precad.protocol.update import Model
@@ -46,6 +47,8 @@ class Metrics:
     rejected: dict[str, str]
     update_norm: float
     seconds: dict[str, float]
+    private: bool
+    """Whether nobody can take the noise away: not with a seed."""
     test_accuracy: float | None = None
     test_loss: float | None = None
     epsilon_server: float | None = None
@@ -78,11 +81,11 @@ class RunFolder:
         draft.mkdir(parents=True)
         try:
             (draft / _CONFIG).write_text(config)
-            (draft / _MACHINE).write_text(json.dumps(machine))
+            (draft / _MACHINE).write_text(json.dumps({**machine, "config": _digest(config)}))
             if randomness.seed is None:
                 _write_secret(draft / _KEY, randomness.root)
             draft.rename(path)
-        except OSError:
+        except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
         return cls(path)
@@ -97,9 +100,17 @@ class RunFolder:
         """What :meth:`create` was told of the machine."""
         try:
             machine: dict[str, str] = json.loads((self.path / _MACHINE).read_text())
-        except (OSError, ValueError):
-            raise RunError(f"{self.path / _MACHINE} is missing or damaged") from None
+            whole = machine.keys() >= {"data", "device", "config"}
+        except (OSError, ValueError, AttributeError):
+            whole = False
+        if not whole:
+            raise RunError(f"{self.path / _MACHINE} is missing or damaged")
         return machine
+
+    def check_config(self) -> None:
+        """Refuse a configuration that is not what the run began with: the same noise must not hide another sum."""
+        if self.machine["config"] != _digest(self.config):
+            raise RunError(f"{self.path / _CONFIG} was changed since the run began: a change is a new run")
 
     def randomness(self, seed: int | None) -> Randomness:
         """What the run was begun with."""
@@ -122,6 +133,8 @@ class RunFolder:
     def save(self, progress: Progress) -> None:
         """Write a checkpoint; the old one stays until the new one is whole."""
         model = progress.model
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
         draft = self.path / f"{_CHECKPOINT}.draft"
         with draft.open("wb") as out:
             np.savez(
@@ -141,8 +154,10 @@ class RunFolder:
         """The last checkpoint, if there is one; later lines of the metrics are dropped, to be written again."""
         progress = self._read_checkpoint()
         done = 0 if progress is None else progress.round
-        if (self.path / _METRICS).exists():
-            kept = [line for line in _whole_lines(self.path / _METRICS) if json.loads(line)["round"] <= done]
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["round"] <= done]
+        if len(kept) != done:
+            raise RunError(f"{self.path / _METRICS} has {len(kept)} of the {done} rounds that were played")
+        if kept or (self.path / _METRICS).exists():
             draft = self.path / f"{_METRICS}.draft"
             draft.write_text("".join(kept))
             draft.replace(self.path / _METRICS)
@@ -159,20 +174,33 @@ class RunFolder:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """What was written down so far."""
-        if (self.path / _METRICS).exists():
-            yield from map(json.loads, _whole_lines(self.path / _METRICS))
+        path = self.path / _METRICS
+        if not path.exists():
+            return
+        try:
+            lines = [json.loads(line) for line in _whole_lines(path)]
+            whole = all(isinstance(line["round"], int) and line.keys() >= _ALWAYS for line in lines)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            whole = False
+        if not whole:
+            raise RunError(f"{path} is damaged")
+        yield from lines
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary, which makes the run finished, and erase its private randomness."""
         draft = self.path / "summary.json.draft"
-        draft.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        with draft.open("w") as out:
+            out.write(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
         draft.replace(self.path / "summary.json")
         (self.path / _KEY).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let other processes in."""
         if self._metrics is not None:
-            self._metrics.close()
+            with suppress(OSError):  # of a full disk, which was reported when the line was written
+                self._metrics.close()
         self._lock.close()
 
     def _read_checkpoint(self) -> Progress | None:
@@ -182,12 +210,14 @@ class RunFolder:
                 return Progress(model, int(stored["round"]), stored["participations"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # zipfile and numpy raise nearly anything on damaged files
             raise RunError(f"{self.path / _CHECKPOINT} is damaged: {error}") from None
 
 
 _CONFIG, _MACHINE, _KEY = "config.toml", "machine.json", "root.key"
 _CHECKPOINT, _METRICS = "checkpoint.npz", "metrics.jsonl"
+_ALWAYS = {"round", "selected", "rejected", "seconds"}
+"""What every line of the metrics has."""
 
 
 def free_name(parent: Path, stem: str) -> Path:
@@ -196,6 +226,10 @@ def free_name(parent: Path, stem: str) -> Path:
     while (parent / f"{stem}-{number}").exists():
         number += 1
     return parent / f"{stem}-{number}"
+
+
+def _digest(config: str) -> str:
+    return digest(b"precad config", config.encode()).hex()
 
 
 def _write_secret(path: Path, secret: Secret) -> None:

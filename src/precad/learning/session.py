@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from precad import __version__
-from precad.learning.randomness import NOT_PRIVATE
 from precad.learning.run_folder import Metrics, RunFolder
 from precad.learning.training import Outcome, Trainer
 from precad.privacy.accounting import Adversary
@@ -37,20 +36,23 @@ OnRound = Callable[[Outcome, Figures | None], None]
 def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round: OnRound) -> Figures:
     """Play the rounds that are left. A run that is stopped, by whatever, goes on from its last checkpoint."""
     saved, last = time.monotonic(), trainer.hyperparameters.rounds
-    figures = None
+    figures, written = None, trainer.progress
+    if run is not None and written.round == 0:
+        run.save(written)  # the first weights: a round that is played again is the same round
     try:
         for outcome in trainer.rounds():
             looked = outcome.round % evaluate_every == 0 or outcome.round == last
             figures = measure(trainer) if looked else None
             if run is not None:
-                run.append(_metrics(outcome, figures))
+                run.append(_metrics(outcome, figures, trainer.randomness.seed is None))
+                written = trainer.progress
                 if time.monotonic() - saved > SAVE_SECONDS:
-                    run.save(trainer.progress)
+                    run.save(written)
                     saved = time.monotonic()
             on_round(outcome, figures)
     except KeyboardInterrupt:
         if run is not None:
-            run.save(trainer.progress)
+            run.save(written)
         raise
     if run is not None:
         run.save(trainer.progress)
@@ -73,7 +75,8 @@ def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]
     """Leave the model and the summary in the folder."""
     summary = summarise(trainer, run, figures)
     draft = run.path / "model.pt.draft"
-    torch.save(trainer.trained_model().state_dict(), draft)
+    with draft.open("wb") as out:  # torch itself would report a full disk as a bug of its own
+        torch.save(trainer.trained_model().state_dict(), out)
     draft.replace(run.path / "model.pt")
     run.finish(summary)
     return summary
@@ -86,7 +89,6 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, A
         seconds.update(line["seconds"])
         rejected.update(line["rejected"].keys())
     counts = dict(zip(trainer.names, trainer.progress.participations.tolist(), strict=True))
-    seed = trainer.randomness.seed
     return {
         "run": run.path.name,
         "version": __version__,
@@ -96,7 +98,7 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, A
         "parameters": trainer.params.dim,
         "clients": len(trainer.names),
         "test_accuracy": figures.accuracy,
-        "test_loss": figures.loss,
+        "test_loss": _finite(figures.loss),
         "backdoor_accuracy": None if trainer.task.backdoor is None else trainer.backdoor_score().accuracy,
         "epsilon_server": _finite(figures.epsilon_server),
         "epsilon_clients": _finite(figures.epsilon_clients),
@@ -104,19 +106,20 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, A
         "participations": max(counts.values()),
         "rejected": {name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
         "seconds": dict(seconds),
-        "seed": seed,
-        "randomness": "private: from the operating system" if seed is None else NOT_PRIVATE,
+        "seed": trainer.randomness.seed,
+        "randomness": trainer.randomness.said,
     }
 
 
-def _metrics(outcome: Outcome, figures: Figures | None) -> Metrics:
+def _metrics(outcome: Outcome, figures: Figures | None, private: bool) -> Metrics:
     reasons = {name: rejected.reason.name.lower() for name, rejected in outcome.rejected.items()}
-    common = outcome.round, len(outcome.selected), reasons, outcome.update_norm, dict(outcome.seconds)
+    common = outcome.round, len(outcome.selected), reasons, outcome.update_norm, dict(outcome.seconds), private
     if figures is None:
         return Metrics(*common)
     epsilons = _finite(figures.epsilon_server), _finite(figures.epsilon_clients)
-    return Metrics(*common, figures.accuracy, figures.loss, *epsilons)
+    return Metrics(*common, figures.accuracy, _finite(figures.loss), *epsilons)
 
 
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return value if value is not None and math.isfinite(value) else None

@@ -14,14 +14,16 @@ from torch import Tensor, nn
 
 from precad.attacks.strategies import Attack
 from precad.errors import PrecadError, Rejected
-from precad.learning.clients import SAMPLES, SimulatedClients
+from precad.learning.clients import GROUP, SAMPLES, SimulatedClients
 from precad.learning.evaluation import Score, evaluate, load_parameters, read_parameters
 from precad.learning.gradients import PerRecordGradients
 from precad.learning.hyperparameters import Hyperparameters, Protocol
+from precad.learning.mistakes import explained, usable
+from precad.learning.progress import Progress
 from precad.learning.protocols import Aggregate, Aggregator, Updates
 from precad.learning.randomness import Randomness
 from precad.learning.records import Records, as_records
-from precad.mpc.prg import Context, Digest, Purpose, digest, vector_digest
+from precad.mpc.prg import Context, Digest, Purpose, check_name, digest, vector_digest
 from precad.params import Round, Unit
 from precad.privacy.accounting import Adversary
 from precad.privacy.ledger import Ledger, Terms
@@ -57,6 +59,8 @@ class Task:
     def __post_init__(self) -> None:
         if not self.clients:
             raise ValueError("there are no clients: give at least one data set")
+        for name in self.clients:
+            check_name(name)
         if self.test is not None and len(self.test) == 0:
             raise ValueError("the test set has no records")
         unknown = set(self.attacks) - set(self.clients)
@@ -75,17 +79,6 @@ class Task:
         """From torch data sets."""
         records = {name: as_records(name, data) for name, data in clients.items()}
         return cls(model, loss, records, None if test is None else as_records("the test set", test), attacks)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands between two rounds: all that it needs to go on."""
-
-    model: Model
-    round: int
-    """How many rounds are done."""
-    participations: NDArray[np.int64]
-    """T_i so far, in the order of the clients."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ class Trainer:
     ) -> None:
         """``ideal`` leaves out the cryptography (see ``Aggregator``): the model is the same to the bit."""
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
-        gradients = PerRecordGradients(task.model, task.loss, device=_usable(device))
+        gradients = PerRecordGradients(task.model, task.loss, device=usable(device))
         self.names = tuple(task.clients)
         self.params = hyperparameters.params(gradients.dim, len(self.names))
         self._clients = SimulatedClients(task.clients, task.attacks, hyperparameters, gradients, randomness)
@@ -128,15 +121,23 @@ class Trainer:
         if progress is None:
             model = Model.initial(read_parameters(task.model), hyperparameters.optimiser)
             progress = Progress(model, 0, np.zeros(len(self.names), np.int64))
-        if progress.model.theta.size != self.params.dim or progress.participations.size != len(self.names):
-            raise ValueError("the run was made with another model, or with other clients")
+        else:
+            progress.check(self.params.dim, len(self.names), hyperparameters)
         self.progress = progress
         self._ledger: Ledger | None = None
+        self._rehearse()
 
     def keep_ledger(self, open_ledger: Callable[[Terms], Ledger]) -> None:
         """Count every round to come in a ledger, before anything of it is opened. Only PRECAD's rounds have one."""
         if self.hyperparameters.protocol is Protocol.PRECAD:
             self._ledger = open_ledger(self._terms())
+            counted = self._ledger.participations()
+            for name, count in zip(self.names, self.progress.participations.tolist(), strict=True):
+                if counted.get(name, 0) < count:
+                    raise PrecadError(
+                        f"the ledger lacks rounds of the run: it counts {counted.get(name, 0)} of {name}, which took "
+                        f"part in {count}"
+                    )
 
     def rounds(self) -> Iterator[Outcome]:
         """Play what is left of the run."""
@@ -196,7 +197,8 @@ class Trainer:
             counted = self._count(round_.number, names)
             updates = self._clients.updates(round_, names, theta)
             watch.lap("protocol")
-            while group := next(updates, None):
+            failure = f"the updates of round {round_.number + 1} cannot be computed"
+            while group := _next(updates, failure):
                 watch.lap("gradients")
                 yield group
                 watch.lap("protocol")
@@ -211,10 +213,24 @@ class Trainer:
             return _writer().submit(lambda: None)
         return _writer().submit(self._ledger.record, number, names)
 
+    def _rehearse(self) -> None:
+        """Take one record of some clients, and of the test set, through the model: mistakes show before the run."""
+        some = self.names[:GROUP]
+        with explained(f"the model and the loss fail on the first records of {', '.join(some[:3])}, …"):
+            self._clients.rehearse(some, read_parameters(self.task.model))
+        if self.task.test is not None:
+            with explained("the model and the loss fail on the test set"):
+                evaluate(self.task.model, self.task.loss, self.task.test, limit=1)
+
     def _terms(self) -> Terms:
         sigma = self.hyperparameters.noise_seen(Adversary.SERVER)
         rate = self.hyperparameters.record_rate if self.params.unit is Unit.RECORD else 1.0
         return Terms(self._digest.hex(), self.params.dim, sigma or 0.0, rate, self.hyperparameters.delta)
+
+
+def _next(updates: Iterator[Updates], failure: str) -> Updates | None:
+    with explained(failure):
+        return next(updates, None)
 
 
 class _Stopwatch:
@@ -229,14 +245,6 @@ class _Stopwatch:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
-
-
-def _usable(device: torch.device | str) -> torch.device | str:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def _task_digest(task: Task, hyperparameters: Hyperparameters, params: Digest) -> Digest:

@@ -61,7 +61,7 @@ class View:
             if figures.accuracy is not None:
                 self._accuracies.append(figures.accuracy)
             if not self._console.is_terminal:
-                self._console.print(self._line(figures), highlight=False)
+                self._console.print(self._line(figures), highlight=False, soft_wrap=True)
         self._live.update(self._render())
 
     def _render(self) -> Group:
@@ -93,7 +93,7 @@ class View:
 
 def end_table(summary: dict[str, Any]) -> Table:
     """The run in one table."""
-    table = Table(title=f"run {summary['run']}", show_header=False)
+    table = Table(title=Text(f"run {summary['run']}"), show_header=False)
     seconds = summary["seconds"]
     total = sum(seconds.values())
     parts = ", ".join(f"{stage} {100 * value / total:.0f} %" for stage, value in seconds.items())
@@ -111,7 +111,7 @@ def end_table(summary: dict[str, Any]) -> Table:
     for name, times in summary["rejected"].items():
         rows.append((f"rejected: {name}", f"in {times['rejected']:,} of the {times['sent']:,} rounds it took part in"))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 

@@ -83,7 +83,7 @@ class Context:
 
 def check_name(name: str) -> None:
     """Refuse a name that is not printable text of 1 to 64 bytes."""
-    if not (name.isprintable() and 1 <= len(name.encode()) <= MAX_NAME_BYTES):
+    if not (isinstance(name, str) and name.isprintable() and 1 <= len(name.encode()) <= MAX_NAME_BYTES):
         raise ValueError(f"a name is printable text of 1 to {MAX_NAME_BYTES} bytes, got {name!r}")
 
 
