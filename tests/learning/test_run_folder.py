@@ -134,6 +134,7 @@ def test_the_key_is_for_the_owner_only_and_goes_when_the_run_ends(tmp_path: Path
 def test_ctrl_c_leaves_a_checkpoint_of_the_last_round(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", "", Randomness.repeatable(3), MACHINE)
     trainer = Trainer(task(), hyperparameters(rounds=6), Randomness.repeatable(3))
+    trainer.keep_ledger(run.open_ledger)
 
     def interrupt(outcome: object, figures: object) -> None:  # noqa: ARG001
         if trainer.progress.round == 4:
