@@ -97,7 +97,7 @@ def test_numbers_and_choices_are_converted() -> None:
 
 
 def test_unknown_presets_and_data_sets_are_named() -> None:
-    with pytest.raises(ValueError, match=r"mnist has no preset 'best'; it has paper, recommended"):
+    with pytest.raises(ValueError, match=r"mnist has no preset 'best'; it has certified, paper, recommended"):
         catalogue.preset("mnist", "best")
     with pytest.raises(ValueError, match=r"the data set is 'minst', expected digits, mnist, fashion, cifar10, or"):
         catalogue.preset("minst", "paper")
