@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from precad.attacks.strategies import AttackContext
+from precad.errors import PrecadError
 from precad.learning.training import Trainer
 from tests.learning.tiny import config, trainer
 
@@ -64,6 +65,6 @@ def test_an_honest_update_sent_by_a_malicious_client_changes_nothing() -> None:
 def test_a_vector_of_another_size_is_refused() -> None:
     run = with_attack(trainer(config()), [], np.zeros(3))
     with pytest.raises(
-        ValueError, match=r"the attack of client-05 must return a vector of 2410 entries, got shape \(3,\)"
+        PrecadError, match=r"the attack of client-05 must return a vector of 2410 entries, got shape \(3,\)"
     ):
         run.play()
