@@ -22,7 +22,7 @@ round_ = make_round(dim=dim)
 names = [f"client-{i}" for i in range(clients)]
 
 def peak_mib():
-    """Of this program: getrusage would count that of the process that started it."""
+    # of this program alone: getrusage would count the process that started it
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 """
