@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "params": {"errors", "mpc", "privacy"},
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
     "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol"},
+    "flower": {"errors", "mpc", "params", "protocol", "services"},
     "cli_common": {"errors"},
     "services_cli": {"cli_common", "errors", "mpc", "messages", "privacy", "params", "protocol", "services"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
