@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -76,11 +77,11 @@ class MemoryGrid(Grid):
     _numbers: "count[int]" = field(default_factory=count)
     _inbox: dict[str, Message] = field(default_factory=dict)
 
-    def set_run(self, run: object) -> None:
+    def set_run(self, run: Any) -> None:
         raise NotImplementedError
 
     @property
-    def run(self) -> object:
+    def run(self) -> Any:
         raise NotImplementedError
 
     def create_message(self, *_arguments: object, **_named: object) -> Message:

@@ -1,6 +1,7 @@
 """The strategy and the mod, in memory: training, refusals, and what leaves a client."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_what_goes_wrong_in_the_app_stays_there(tmp_path: Path, what: str) -> No
         reply = call_next(message, context)
         if what == "renamed":
             arrays = reply.content.array_records["arrays"]
-            reply.content["arrays"] = ArrayRecord({name: arrays[name] for name in reversed(arrays)})
+            reply.content["arrays"] = ArrayRecord({name: arrays[name] for name in reversed(list(arrays))})
         return reply
 
     normal = grids.app(train, simulated=tmp_path / "s")
@@ -223,7 +224,7 @@ def test_an_inner_strategy_that_moves_the_model_is_refused(tmp_path: Path) -> No
 
 
 def test_the_task_s_rounds_are_all_there_are(tmp_path: Path) -> None:
-    training = grids.Training(**{**vars(grids.TRAINING), "rounds": 1, "participations": 1})
+    training = replace(grids.TRAINING, rounds=1, participations=1)
     server = grids.server(tmp_path / "s", training=training)
     app = grids.app(simulated=tmp_path / "s")
     with pytest.raises(ProtocolError, match="all 1 rounds of the task were opened"):
