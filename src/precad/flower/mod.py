@@ -104,10 +104,11 @@ def _train(
 
 
 def _only_arrays(message: Message) -> tuple[str, ArrayRecord]:
-    records = message.content.array_records
+    records = list(message.content.array_records.items())
     if len(records) != 1:
         raise RefusedError(f"a message with {len(records)} records of arrays, expected one")
-    return next(iter(records.items()))
+    name, arrays = records[0]
+    return name, arrays
 
 
 def _vector(arrays: ArrayRecord) -> NDArray[np.float64]:

@@ -33,7 +33,7 @@ class PrecadStrategy(Strategy):
     first round waits for new nodes to say which client they are.
     """
 
-    def __init__(self, inner: Strategy, server: ServerA, *, patience: float = 60.0) -> None:
+    def __init__(self, inner: Strategy, server: ServerA, *, patience: float = 120.0) -> None:
         if not patience > 0:
             raise ValueError(f"patience must be above 0 seconds, got {patience}")
         self._inner, self._server, self._leader = inner, server, server.leader
