@@ -66,9 +66,11 @@ def test_a_forged_invitation_is_refused(parties: Consortium, name: str) -> None:
 
 
 def test_another_model_is_refused(parties: Consortium) -> None:
-    for model in (world.MODEL + 1e-9, world.MODEL[:-1].copy()):
+    nan = world.MODEL.copy()
+    nan[0] = np.nan
+    for model in (world.MODEL + 1e-9, world.MODEL[:-1].copy(), nan, world.MODEL.astype(np.float32)):
         with pytest.raises(RefusedError, match="not the one that both servers signed"):
-            parties.client("bank").join(parties.a.invitation(), model)
+            parties.client("bank").join(parties.a.invitation(), model)  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="message ends"):
         parties.client("bank").join(b"", world.MODEL)
 
@@ -79,6 +81,16 @@ def test_a_round_is_answered_once_in_the_same_bytes(parties: Consortium) -> None
     parties.kill("bank")
     assert parties.reply("bank", np.zeros(world.DIM)) == first
     assert parties.client("bank").participations() == 1
+
+
+def test_two_processes_of_one_client_say_the_same(parties: Consortium) -> None:
+    """Both were asked before either answered."""
+    twin = Client(TASK, "bank", WORLD.client_keys["bank"], parties.folder / "bank.db")
+    both = [client.join(parties.a.invitation(), parties.a.model()) for client in (parties.client("bank"), twin)]
+    first = parties.client("bank").answer(both[0], np.ones(world.DIM))
+    assert twin.answer(both[1], np.zeros(world.DIM)) == first
+    assert len(twin.log()) == twin.participations() == 1
+    twin.close()
 
 
 def test_an_earlier_round_and_another_model_are_refused(parties: Consortium) -> None:

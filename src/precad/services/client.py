@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from precad.codec import Blob
 from precad.errors import PrecadError, ProtocolError
 from precad.messages import Header, Invitation, Sealed, Told, decode, encode
+from precad.mpc.prg import Digest
 from precad.params import Round
 from precad.privacy import clipping
 from precad.privacy.ledger import Ledger
@@ -50,17 +51,9 @@ class Client:
             raise ValueError(f"{name} is not in the task's roster")
         if key.public_key().public_bytes_raw() != task.members[name].identity.key:
             raise ValueError(f"the key is not the one that the roster gives for {name}")
-        task.check_budget()
         self.task, self.name, self._key = task, name, key
         self._connection = connect(path)
-        with self._transaction():
-            for statement in _SCHEMA:
-                self._connection.execute(statement)
-            owner = f"{name} in task {task.digest.hex()}"
-            self._connection.execute("INSERT OR IGNORE INTO owner VALUES (0, ?)", (owner,))
-            (stored,) = self._connection.execute("SELECT name FROM owner").fetchone()
-        if stored != owner:
-            raise StoreError(f"{path} is the state of {stored}, not of {owner}")
+        self._own(f"{name} in task {task.digest.hex()}", path)
         with in_words():
             self.ledger = Ledger(path, task.terms)
 
@@ -84,9 +77,10 @@ class Client:
             sealing_b = sealing.check_announced(self.task, self.task.server_b, epoch, message.sealing_b)
         except ProtocolError as error:
             raise RefusedError(str(error)) from None
-        if model.shape != (self.task.bounds.dim,) or model_digest(model) != message.model:
+        if not _is_model(model, message.model):
             raise RefusedError(f"the model is not the one that both servers signed for round {message.round}")
-        reply = self._answered(message)
+        with in_words():
+            reply = self._answered(message.round, message.model)
         if reply is None:
             self._check_cap(message.round)
         return Joined(self.task.round(message.round, message.model), sealing_a, sealing_b, reply)
@@ -130,8 +124,8 @@ class Client:
             if not is_signed(server.key, statement, signature):
                 raise RefusedError(f"server {server.name} did not sign the verdict on round {told.round}")
         if len(sent) == 1:
-            line = receipts.next_line(self.log(), events, self._key).as_text()
             with self._transaction():
+                line = receipts.next_line(self.log(), events, self._key).as_text()
                 self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (told.round, line))
         return told.verdict
 
@@ -145,15 +139,27 @@ class Client:
         with in_words():
             return [line for (line,) in self._connection.execute("SELECT line FROM log ORDER BY number")]
 
-    def _answered(self, message: Invitation) -> bytes | None:
-        with in_words():
-            last = self._connection.execute("SELECT round, model, reply FROM sent ORDER BY round DESC").fetchone()
-        if last is None or message.round > last[0]:
+    def _own(self, owner: str, path: Path) -> None:
+        """Make the file this client's, once its task's budget was checked; or find that it is."""
+        with self._transaction():
+            for statement in _SCHEMA:
+                self._connection.execute(statement)
+            stored = self._connection.execute("SELECT name FROM owner").fetchone()
+            if stored is None:
+                self.task.check_budget()
+                self._connection.execute("INSERT INTO owner VALUES (0, ?)", (owner,))
+        if stored is not None and stored[0] != owner:
+            raise StoreError(f"{path} is the state of {stored[0]}, not of {owner}")
+
+    def _answered(self, number: int, model: Digest) -> bytes | None:
+        """What was answered in this round, if it was; a round before the last is refused."""
+        last = self._connection.execute("SELECT round, model, reply FROM sent ORDER BY round DESC").fetchone()
+        if last is None or number > last[0]:
             return None
-        if message.round < last[0]:
-            raise RefusedError(f"round {message.round} is over: round {last[0]} was answered")
-        if message.model != last[1]:
-            raise RefusedError(f"round {message.round} was answered for another model")
+        if number < last[0]:
+            raise RefusedError(f"round {number} is over: round {last[0]} was answered")
+        if model != last[1]:
+            raise RefusedError(f"round {number} was answered for another model")
         return bytes(last[2])
 
     def _check_cap(self, number: int) -> None:
@@ -164,7 +170,10 @@ class Client:
             raise RefusedError(f"this client has taken part {cap} times, which is its budget: it sits out")
 
     def _count_and_store(self, round_: Round, header: Header, reply: bytes) -> bytes:
-        """Count first: a crash in between costs nothing, as the same round is counted once."""
+        """Count first: a crash in between costs nothing, as the same round is counted once.
+
+        If another process of this client was faster, its reply stands.
+        """
         with in_words():
             self.ledger.record(round_.number, [self.name])
         verdict = Verdict(self.name, digests.header(header).hex(), receipts.SENT, self.participations())
@@ -175,8 +184,11 @@ class Client:
             model=round_.model.hex(),
             verdicts=(verdict,),
         )
-        line = receipts.next_line(self.log(), events, self._key).as_text()
         with self._transaction():
+            known = self._answered(round_.number, round_.model)
+            if known is not None:
+                return known
+            line = receipts.next_line(self.log(), events, self._key).as_text()
             self._connection.execute("DELETE FROM sent")
             self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
             self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (round_.number, line))
@@ -193,6 +205,13 @@ class Client:
                 if self._connection.in_transaction:
                     self._connection.rollback()
                 raise
+
+
+def _is_model(model: NDArray[np.float64], expected: Digest) -> bool:
+    try:
+        return model_digest(model) == expected
+    except ValueError:
+        return False
 
 
 _SCHEMA = (

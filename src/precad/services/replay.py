@@ -152,12 +152,14 @@ class Replay:
         return states.reveal(self._tallied, decode(self._need("tally"), Tally))[0]
 
     def _own_share(self) -> bytes:
-        """The noisy share. The budget of all in it is charged before it leaves."""
+        """The noisy share. There is no way back from here, and the budget of all in it is charged before it leaves."""
         self._need("tally")
-        if self._status() is Status.CLOSED:
+        status = self._status()
+        if status is Status.CLOSED:
+            self._store.advance(self.number, Status.REVEALED)
+        if status in (Status.CLOSED, Status.REVEALED):
             with in_words():
                 self._ledger.record(self.number, self._revealed.valid)
-            self._store.advance(self.number, Status.REVEALED)
         return self._need("own share")
 
     def _take_share(self, message: bytes, pins: dict[str, bytes]) -> None:

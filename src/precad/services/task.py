@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from precad.messages import VERSION
 from precad.mpc.prg import DIGEST_BYTES, Digest, digest, vector_digest
 from precad.params import Noise, Params, Round, Unit, Validation
-from precad.privacy.accounting import Adversary, PldAccountant, epsilon_as_run, record_mechanism
 from precad.privacy.ledger import Terms
 from precad.protocol.states import Role
 from precad.services.keys import Identity
@@ -161,7 +160,9 @@ class Task:
 
     @cached_property
     def epsilon(self) -> float:
-        """What T_i participations cost against a server, by the rigorous accountant."""
+        """What T_i participations cost against a server, by the rigorous accountant, which is slow to load."""
+        from precad.privacy.accounting import Adversary, PldAccountant, epsilon_as_run, record_mechanism
+
         terms, cap = self.terms, self.training.participations
         mechanism = record_mechanism(
             Adversary.SERVER, sigma=terms.sigma, record_rate=terms.record_rate, participations=cap
