@@ -53,7 +53,7 @@ def misbehave(message, context, call_next):
     task = kit.task()
     client = kit.client(task)
     joined = client.join(invitation, vector_of(message.content.array_records["arrays"]))
-    sent = forge(joined.round, kit.name, scaled(joined.round))
+    sent = forge(joined.round, kit.name, scaled(joined.round, 10.0))
     parts = [
         sealing.seal(joined.sealing_a, sent.part_a, sent.header, task.server_a),
         sealing.seal(joined.sealing_b, sent.part_b, sent.header, task.server_b),

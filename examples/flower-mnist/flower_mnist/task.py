@@ -46,7 +46,7 @@ def train(net: nn.Module, images: Tensor, labels: Tensor, learning_rate: float) 
         loss = nn.functional.cross_entropy(net(images), labels)
         loss.backward()
         optimiser.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 def accuracy(net: nn.Module, images: Tensor, labels: Tensor) -> float:

@@ -75,8 +75,11 @@ class PrecadStrategy(Strategy):
         """Take the submissions, close, validate and open with B; show the next model to the inner strategy."""
         if self._planned is None:
             raise ValueError("no round was configured")
-        verdicts = Counter(self._submit(reply) for reply in replies)
-        LOG.info("kept %d submissions", verdicts.pop(None, 0))
+        received = list(replies)
+        answers = [reply for reply in received if not reply.has_error()]
+        verdicts = Counter(self._submit(reply) for reply in answers)
+        silent = len(received) - len(answers)
+        LOG.info("kept %d submissions; %d clients sent nothing", verdicts.pop(None, 0), silent)
         for rejected, count in verdicts.items():
             LOG.warning("rejected %d: %s", count, rejected.reason.value if rejected is not None else "")
         self._leader.finish_round()
