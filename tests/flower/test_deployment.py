@@ -106,12 +106,10 @@ def test_the_example_over_real_processes(tmp_path: Path, example: tuple[ModuleTy
     deploy, task = example
     behaviour = {"cheat": 'behaviour="cheat"', "leaver": 'behaviour="leave"'}
     folder = tmp_path / "run"
-    app = app_with_misbehaviour(tmp_path / "app")
-    deployment = deploy.Deployment(folder, CLIENTS, ROUNDS, app, noise_multiplier=0.5, extra=behaviour)
-    deployment.prepare()
-    with deployment.running():
-        printed = deployment.run(timeout=1500)
-    assert not deployment.processes
+    parties = deploy.deployment(folder, CLIENTS, ROUNDS, 0.5, **behaviour)
+    with parties.running():
+        printed = deploy.run(parties, ROUNDS, app_with_misbehaviour(tmp_path / "app"))
+    assert not parties.started
     models = [np.load(folder / "checkpoints" / f"{number:04}.npy") for number in range(ROUNDS + 1)]
     assert np.array_equal(model_in(folder / "a" / "alpha.db"), model_in(folder / "b" / "beta.db")), printed
     assert np.array_equal(model_in(folder / "a" / "alpha.db").astype(np.float32), models[-1])

@@ -6,6 +6,7 @@ A client takes the task, and with it both servers' keys, from its own disk. Noth
 import datetime
 import shutil
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ class Kit:
             return cls(Path(str(settings[KIT])), str(settings[NAME]))
         if simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
             raise RefusedError(f"the SuperNode's --node-config must name the client's folder {KIT} and {NAME}")
-        names = sorted(tasks.load(simulated / "task.json").members)
+        names = sorted(_task(simulated / "task.json").members)
         number = int(settings[PARTITION])
         if not 0 <= number < len(names):
             raise RefusedError(f"node {number} of a simulation with {len(names)} clients")
@@ -53,7 +54,7 @@ class Kit:
 
     def task(self) -> Task:
         """The task that the client joined."""
-        return tasks.load(self.folder / "task.json")
+        return _task(self.folder / "task.json")
 
     def key(self) -> Ed25519PrivateKey:
         """The client's key."""
@@ -100,6 +101,19 @@ class ServerA:
     def write_log(self) -> None:
         """Bring the audit log's file up to date."""
         receipts.write(self.audit_log, self.leader.store.log())
+
+
+def _task(path: Path) -> Task:
+    """A task's file; a process that answers again does not work out its digest and its cost again."""
+    try:
+        return _unchanged_task(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise RefusedError(f"cannot read {path}: {error.strerror}") from None
+
+
+@lru_cache(maxsize=4)
+def _unchanged_task(path: Path, _changed: int) -> Task:
+    return tasks.load(path)
 
 
 def _new_simulation(folder: Path, model: NDArray[np.float64], bounds: Params, training: Training) -> Task:
