@@ -151,6 +151,29 @@ def bench_training(as_json: JsonOption = False) -> None:
         Console().print(table)
 
 
+@bench.command("deployment")
+def bench_deployment(
+    dim: Annotated[int, typer.Option(help="d, the number of the model's parameters.")] = 26_010,
+    clients: Annotated[int, typer.Option(help="SuperNodes.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Rounds that are timed.")] = 5,
+    as_json: JsonOption = False,
+) -> None:
+    """Time a round on Flower, in simulation and over real processes, with plain updates and with precad."""
+    with plain_errors(), working("timing rounds on Flower"):
+        try:
+            from precad.flower import bench as benchmark
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{error.name} is not installed: pip install 'precad[flower]'") from None
+        rows = benchmark.run(dim, clients, rounds)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for kind, row in rows.items():
+        typer.echo(
+            f"{kind:>10}  plain {row['plain_s']:.2f} s  precad {row['precad_s']:.2f} s  {row['ratio']:.2f} times"
+        )
+
+
 @bench.command()
 def arithmetic(as_json: JsonOption = False) -> None:
     """Time the field, the mask generator, sharing and noise against numpy and the raw cipher."""

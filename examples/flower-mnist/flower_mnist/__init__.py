@@ -1,0 +1,1 @@
+"""An app on Flower that trains with PRECAD."""

@@ -1,0 +1,31 @@
+"""The task of a simulation: both servers and every client on this machine, so nothing is hidden from it."""
+
+import os
+from pathlib import Path
+
+from flwr.app import ArrayRecord
+
+from precad.flower import ServerA
+from precad.flower.arrays import vector_of
+from precad.params import Params, Unit
+from precad.services.task import Training
+
+FOLDER = Path(os.environ.get("PRECAD_SIMULATION") or Path.home() / ".precad-simulation")
+
+
+def server(initial: ArrayRecord, clients: int, rounds: int) -> ServerA:
+    """Server A of a new task, in which every client takes part in every round."""
+    model = vector_of(initial)
+    bounds = Params(
+        dim=model.size, clients=clients, record_bound=1.0, client_bound=1.0, noise_multiplier=1.0, unit=Unit.CLIENT
+    )
+    training = Training(
+        client_rate=1.0,
+        record_rate=1.0,
+        rounds=rounds,
+        learning_rate=1.0,
+        delta=1e-3,
+        budget=100.0,
+        participations=rounds,
+    )
+    return ServerA.simulated(FOLDER, model, bounds, training)

@@ -1,0 +1,118 @@
+"""The client: a mod around an app's training, and all that leaves it is a sealed submission of a fixed length.
+
+The app trains as it likes; the guarantee is about the client as a whole (unit ``client``). Its metrics, its sample
+count, its arrays and the words of its errors stay on the node: the reply is built anew (PROTOCOL §9).
+"""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from numpy.typing import NDArray
+
+from precad.flower import wire
+from precad.flower.arrays import Layout, vector_of
+from precad.flower.parties import Kit
+from precad.params import Unit
+from precad.services.client import Client, RefusedError
+from precad.services.keys import sign
+
+LOG = logging.getLogger("flwr.precad")
+REFUSED = 1000
+"""The code of the error that A gets instead of a submission. Its words are always the same."""
+
+
+class PrecadMod:
+    """``ClientApp(mods=[PrecadMod()])``. It must be the first of the mods: those after it see the app's own replies.
+
+    The node's operator names the client's folder in the SuperNode's ``--node-config``. ``simulated`` is where
+    :meth:`precad.flower.parties.ServerA.simulated` puts a simulation, for nodes that have no such setting.
+    """
+
+    def __init__(self, simulated: Path | None = None) -> None:
+        self._simulated = simulated
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer A. Whatever goes wrong, here or in the app, is for this node's log alone."""
+        try:
+            record = self._answer(message, context, call_next)
+        except RefusedError as refused:
+            LOG.warning("nothing is sent: %s", refused)
+        except Exception:
+            LOG.exception("nothing is sent")
+        else:
+            return Message(RecordDict({wire.RECORD: record}), reply_to=message)
+        return Message(Error(REFUSED, "this client sends nothing; its own log says why"), reply_to=message)
+
+    def _answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> ConfigRecord:
+        if message.metadata.message_type != MessageType.TRAIN:
+            raise RefusedError(f"a message to {message.metadata.message_type}: its answer would be in the clear")
+        kit = Kit.of(context, self._simulated)
+        ask, invitation = wire.read(message, wire.ASK), wire.read(message, wire.INVITATION)
+        if ask is not None:
+            return _introduce(kit, ask, context.node_id)
+        if invitation is None:
+            raise RefusedError("a message without an invitation: server A does not use PrecadStrategy")
+        task = kit.task()
+        if task.bounds.unit is not Unit.CLIENT:
+            raise RefusedError("any training is private by client, not by record: the task's unit must be client")
+        client = kit.client(task)
+        try:
+            _hear(client, wire.read(message, wire.TOLD))
+            reply = _train(client, invitation, message, context, call_next)
+            kit.write_log(client)
+        finally:
+            client.close()
+        return ConfigRecord({wire.REPLY: reply})
+
+
+def _introduce(kit: Kit, ask: bytes, node: int) -> ConfigRecord:
+    statement = wire.introduction(kit.task().digest, ask, node)
+    return ConfigRecord({wire.NAME: kit.name.encode(), wire.PROOF: bytes(sign(kit.key(), statement))})
+
+
+def _hear(client: Client, told: bytes | None) -> None:
+    if told is None:
+        return
+    try:
+        LOG.info("the last submission was found %s", client.hear(told))
+    except RefusedError as refused:
+        LOG.warning("%s", refused)
+
+
+def _train(
+    client: Client, invitation: bytes, message: Message, context: Context, call_next: ClientAppCallable
+) -> bytes:
+    """Check the model, let the app train it, and seal the difference that it made."""
+    name, received = _only_arrays(message)
+    joined = client.join(invitation, _vector(received))
+    if joined.reply is not None:
+        return joined.reply
+    layout = Layout.of(received)
+    handed = layout.record(_vector(received), np.float32)
+    others = {key: record for key, record in message.content.items() if key not in (name, wire.RECORD)}
+    message.content = RecordDict({name: handed, **others})
+    trained = call_next(message, context)
+    if trained.has_error():
+        raise RefusedError("the app answered with an error")
+    _, returned = _only_arrays(trained)
+    if Layout.of(returned) != layout:
+        raise RefusedError("the app's arrays have other names, shapes or another order than the model that was sent")
+    return client.answer(joined, _vector(returned) - _vector(handed))
+
+
+def _only_arrays(message: Message) -> tuple[str, ArrayRecord]:
+    records = list(message.content.array_records.items())
+    if len(records) != 1:
+        raise RefusedError(f"a message with {len(records)} records of arrays, expected one")
+    name, arrays = records[0]
+    return name, arrays
+
+
+def _vector(arrays: ArrayRecord) -> NDArray[np.float64]:
+    try:
+        return vector_of(arrays)
+    except (ValueError, TypeError) as error:
+        raise RefusedError(str(error)) from None

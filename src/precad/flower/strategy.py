@@ -1,0 +1,193 @@
+"""Server A inside a Flower ServerApp: a strategy around an app's own (PROTOCOL §2, §10).
+
+The inner strategy says what training is sent, and sees each new model; who takes part, what is summed and how the
+model moves is the protocol's, which server B must be able to repeat.
+"""
+
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from precad.errors import Reason, Rejected
+from precad.flower import wire
+from precad.flower.arrays import Layout, vector_of
+from precad.flower.parties import ServerA
+from precad.services.keys import is_signed
+
+LOG = logging.getLogger("flwr.precad")
+POLL_SECONDS = 0.5
+
+
+class PrecadStrategy(Strategy):
+    """``PrecadStrategy(FedAvg(), ServerA.deployed(Path("a.toml")))``.
+
+    The inner strategy must leave the one mean it is given as it is, as FedAvg and FedProx do; the step size is the
+    task's. Clients evaluate nothing: give ``start`` an ``evaluate_fn``. ``patience`` is how many seconds the
+    first round waits for new nodes to say which client they are.
+    """
+
+    def __init__(self, inner: Strategy, server: ServerA, *, patience: float = 120.0) -> None:
+        if not patience > 0:
+            raise ValueError(f"patience must be above 0 seconds, got {patience}")
+        self._inner, self._server, self._leader = inner, server, server.leader
+        self._directory = Directory(server, patience)
+        self._planned: Message | None = None
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """As Flower's own. The initial arrays give names and shapes; the numbers are the task's, or a later round's."""
+        current = self._shaped(initial_arrays)
+        return super().start(grid, current, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Begin a round with B, and invite the clients that both servers let in."""
+        number = self._leader.start_round()
+        current = self._shaped(arrays)
+        planned = next(iter(self._inner.configure_train(server_round, current, config, grid)), None)
+        if planned is None:
+            raise ValueError("the inner strategy must send at least one node something to train")
+        self._planned = planned
+        nodes = self._directory.nodes(grid)
+        invited = {name: nodes[name] for name in sorted(self._leader.selected()) if name in nodes}
+        LOG.info("round %d of the task: %d clients are invited", number, len(invited))
+        return self._invitations(invited, planned)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take the submissions, close, validate and open with B; show the next model to the inner strategy."""
+        if self._planned is None:
+            raise ValueError("no round was configured")
+        received = list(replies)
+        answers = [reply for reply in received if not reply.has_error()]
+        verdicts = Counter(self._submit(reply) for reply in answers)
+        silent = len(received) - len(answers)
+        LOG.info("kept %d submissions; %d clients sent nothing", verdicts.pop(None, 0), silent)
+        for rejected, count in verdicts.items():
+            LOG.warning("rejected %d: %s", count, rejected.reason.value if rejected is not None else "")
+        self._leader.finish_round()
+        self._server.write_log()
+        current = self._shaped(_only_arrays(self._planned))
+        weight = str(getattr(self._inner, "weighted_by_key", "num-examples"))
+        content = RecordDict({"arrays": current, "metrics": MetricRecord({weight: 1})})
+        shown, metrics = self._inner.aggregate_train(server_round, [Message(content, reply_to=self._planned)])
+        if shown is None or not np.array_equal(vector_of(shown), vector_of(current)):
+            raise ValueError(
+                f"{type(self._inner).__name__} changes the model that both servers computed: use FedAvg or FedProx"
+            )
+        return current, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nobody: a client's evaluation would be in the clear."""
+        del server_round, arrays, config, grid
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing."""
+        del server_round, replies
+        return None
+
+    def summary(self) -> None:
+        """Log the task, and the inner strategy's summary."""
+        task = self._leader.task
+        LOG.info("\t├──> PRECAD: task %s with server %s", task.digest.hex()[:16], task.server_b.name)
+        cost, delta = task.epsilon, task.training.delta
+        LOG.info("\t├──> a client's cost against a server is at most ε = %.3f at δ = %g", cost, delta)
+        self._inner.summary()
+
+    def _shaped(self, arrays: ArrayRecord) -> ArrayRecord:
+        """The current model in the shapes of these arrays."""
+        return Layout.of(arrays).record(self._leader.model(), np.float32)
+
+    def _invitations(self, nodes: dict[str, int], planned: Message) -> list[Message]:
+        """The inner strategy's message for each client, with the signed model in place of its arrays."""
+        invitation = self._leader.invitation()
+        signed = Layout.of(_only_arrays(planned)).record(self._leader.model(), np.float64)
+        messages = []
+        for name, node in nodes.items():
+            content = RecordDict(
+                {key: signed if isinstance(item, ArrayRecord) else item for key, item in planned.content.items()}
+            )
+            content[wire.RECORD] = ConfigRecord({wire.INVITATION: invitation})
+            told = self._leader.told(name)
+            if told is not None:
+                content.config_records[wire.RECORD][wire.TOLD] = told
+            messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
+        return messages
+
+    def _submit(self, reply: Message) -> Rejected | None:
+        sealed = wire.read(reply, wire.REPLY)
+        return Rejected(Reason.MALFORMED) if sealed is None else self._leader.submit(sealed)
+
+
+class Directory:
+    """Which node is which client: a node is asked once, and the client signs the answer."""
+
+    def __init__(self, server: ServerA, patience: float) -> None:
+        self._task, self._patience = server.leader.task, patience
+        self._asked: set[int] = set()
+        self._waiting: dict[str, tuple[int, bytes]] = {}
+        self._names: dict[int, str] = {}
+
+    def nodes(self, grid: Grid) -> dict[str, int]:
+        """The clients that are there. New nodes are given time to answer; silent ones are not waited for again."""
+        present = list(grid.get_node_ids())
+        new = self._ask(grid, [node for node in present if node not in self._asked])
+        deadline = time.monotonic() + self._patience
+        self._listen(grid)
+        while new & self._waiting.keys() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            self._listen(grid)
+        return {self._names[node]: node for node in present if node in self._names}
+
+    def _ask(self, grid: Grid, nodes: list[int]) -> set[str]:
+        asks = [secrets.token_bytes(32) for _ in nodes]
+        messages = [
+            Message(
+                RecordDict({wire.RECORD: ConfigRecord({wire.ASK: ask})}),
+                dst_node_id=node,
+                message_type=MessageType.TRAIN,
+            )
+            for node, ask in zip(nodes, asks, strict=True)
+        ]
+        sent = dict(zip(grid.push_messages(messages), zip(nodes, asks, strict=True), strict=True)) if nodes else {}
+        self._asked.update(nodes)
+        self._waiting.update(sent)
+        return set(sent)
+
+    def _listen(self, grid: Grid) -> None:
+        for reply in grid.pull_messages(list(self._waiting)) if self._waiting else ():
+            node, ask = self._waiting.pop(reply.metadata.reply_to_message_id, (0, b""))
+            name, proof = wire.read(reply, wire.NAME), wire.read(reply, wire.PROOF)
+            member = self._task.members.get((name or b"").decode(errors="replace"))
+            statement = wire.introduction(self._task.digest, ask, node)
+            if member is None or proof is None or not is_signed(member.identity.key, statement, proof):
+                LOG.warning("node %d does not show that it is a client of the task", node)
+                continue
+            self._names[node] = member.identity.name
+
+
+def _only_arrays(message: Message) -> ArrayRecord:
+    records = list(message.content.array_records.values())
+    if len(records) != 1:
+        raise ValueError(f"the inner strategy sends {len(records)} records of arrays to train, expected one")
+    return records[0]

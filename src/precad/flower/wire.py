@@ -1,0 +1,35 @@
+"""What precad puts into Flower's messages: one ConfigRecord, of these keys."""
+
+from flwr.app import ConfigRecord, Message
+
+from precad.mpc.prg import Digest, digest
+
+RECORD = "precad"
+
+ASK = "ask"
+"""A → node: 32 fresh bytes. Which client are you?"""
+NAME = "name"
+"""Node → A: the client's name in the roster,"""
+PROOF = "proof"
+"""and its signature of the question: see :func:`introduction`."""
+
+INVITATION = "invitation"
+"""A → node: the round, with the model in the message's arrays."""
+TOLD = "told"
+"""A → node: what became of its last submission."""
+REPLY = "reply"
+"""Node → A: the sealed submission."""
+
+
+def introduction(task: Digest, ask: bytes, node: int) -> Digest:
+    """What a client signs to show that a node is its own: else one node could keep another's client out."""
+    return digest(b"precad node", task, ask, node.to_bytes(8, "little"))
+
+
+def read(message: Message, key: str) -> bytes | None:
+    """The bytes under a key; None if the message has none there."""
+    if message.has_error() or not message.has_content():
+        return None
+    record = message.content.get(RECORD)
+    value = record.get(key) if isinstance(record, ConfigRecord) else None
+    return value if isinstance(value, bytes) else None

@@ -1,0 +1,177 @@
+"""The example over real processes with TLS: a SuperLink, four SuperNodes, server B. Two clients are honest."""
+
+import json
+import shutil
+import sqlite3
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord
+
+from precad.flower.arrays import vector_of
+from precad.privacy import clipping
+from precad.services import receipts
+from precad.services import task as tasks
+from tests.stat_tests import ALPHA, rounded_normal_p_value
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "flower-mnist"
+ROUNDS = 2
+CLIENTS = ("bank", "cheat", "leaver", "shop")
+
+MISBEHAVE = '''
+"""A mod in front of all others: it sees exactly what leaves a client, and plays the clients that are not honest."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from precad.attacks.forging import forge, scaled
+from precad.codec import Blob
+from precad.flower import wire
+from precad.flower.arrays import vector_of
+from precad.flower.parties import Kit
+from precad.messages import Sealed, encode
+from precad.services import sealing
+
+
+def misbehave(message, context, call_next):
+    behaviour, kit = str(context.node_config.get("behaviour", "")), Kit.of(context, None)
+    invitation = wire.read(message, wire.INVITATION)
+    if invitation is None or not behaviour:
+        reply = call_next(message, context)
+        keep(kit, reply)
+        return reply
+    if behaviour == "leave":
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    task = kit.task()
+    client = kit.client(task)
+    joined = client.join(invitation, vector_of(message.content.array_records["arrays"]))
+    sent = forge(joined.round, kit.name, scaled(joined.round, 10.0))
+    parts = [
+        sealing.seal(joined.sealing_a, sent.part_a, sent.header, task.server_a),
+        sealing.seal(joined.sealing_b, sent.part_b, sent.header, task.server_b),
+    ]
+    sealed = encode(Sealed(Blob(sent.header), sealing.sign_header(kit.key(), sent.header), *parts))
+    return Message(RecordDict({wire.RECORD: ConfigRecord({wire.REPLY: sealed})}), reply_to=message)
+
+
+def keep(kit, reply):
+    number = len(list(kit.folder.glob("reply-*.json")))
+    records = {name: sorted(record) for name, record in reply.content.items()} if reply.has_content() else None
+    (kit.folder / f"reply-{number}.json").write_text(json.dumps(records))
+    (kit.folder / f"reply-{number}.bytes").write_bytes(wire.read(reply, wire.REPLY) or b"")
+'''
+
+
+def app_with_misbehaviour(folder: Path) -> Path:
+    shutil.copytree(EXAMPLE, folder)
+    (folder / "flower_mnist" / "misbehave.py").write_text(MISBEHAVE)
+    path = folder / "flower_mnist" / "client_app.py"
+    text = path.read_text().replace("mods=[", "mods=[misbehave, ")
+    path.write_text(
+        text.replace("from flower_mnist.task", "from flower_mnist.misbehave import misbehave\nfrom flower_mnist.task")
+    )
+    return folder
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
+    """deploy.py, and the app's own task.py."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    import deploy
+    from flower_mnist import task
+
+    for name in ("deploy", "flower_mnist", "flower_mnist.task"):
+        monkeypatch.delitem(sys.modules, name)
+    return deploy, task
+
+
+def model_in(store: Path) -> np.ndarray:
+    connection = sqlite3.connect(store)
+    (raw,) = connection.execute("SELECT parameters FROM model").fetchone()
+    connection.close()
+    return np.frombuffer(raw, np.float64)
+
+
+@pytest.mark.heavy
+def test_the_example_over_real_processes(tmp_path: Path, example: tuple[ModuleType, ModuleType]) -> None:
+    deploy, task = example
+    behaviour = {"cheat": 'behaviour="cheat"', "leaver": 'behaviour="leave"'}
+    folder = tmp_path / "run"
+    parties = deploy.deployment(folder, CLIENTS, ROUNDS, 0.5, **behaviour)
+    with parties.running():
+        printed = deploy.run(parties, ROUNDS, app_with_misbehaviour(tmp_path / "app"))
+    assert not parties.started
+    models = [np.load(folder / "checkpoints" / f"{number:04}.npy") for number in range(ROUNDS + 1)]
+    assert np.array_equal(model_in(folder / "a" / "alpha.db"), model_in(folder / "b" / "beta.db")), printed
+    assert np.array_equal(model_in(folder / "a" / "alpha.db").astype(np.float32), models[-1])
+    check_verdicts(folder)
+    check_noise(folder, models, task)
+    check_replies(folder, models, task)
+
+
+def check_verdicts(folder: Path) -> None:
+    """The logs agree; the honest counted in every round, the cheat in none, and the one that left was never there."""
+    agreed = tasks.load(folder / "task.json")
+    log_a, log_b = (receipts.read(folder / name) for name in ("a/alpha.audit.log", "b/beta.audit.log"))
+    logs = {name: receipts.read(folder / name / f"{name}.audit.log") for name in ("bank", "shop")}
+    assert f"agree on all {ROUNDS} opened rounds" in receipts.audit(agreed, log_a, log_b, logs)
+    for line in log_a:
+        verdicts = {verdict.client: verdict.verdict for verdict in receipts.parse(line).events.verdicts}
+        assert verdicts.keys() == {"bank", "cheat", "shop"}
+        assert [name for name, verdict in verdicts.items() if verdict == receipts.VALID] == ["bank", "shop"]
+
+
+def updates(model: np.ndarray, task: ModuleType) -> tuple[list[np.ndarray], list[float]]:
+    """What the two honest clients' training adds to a model, and their losses, computed here."""
+    results, losses = [], []
+    for number in (CLIENTS.index("bank"), CLIENTS.index("shop")):
+        net = task.Net()
+        parameters = dict(net.state_dict())
+        start = 0
+        for value in parameters.values():
+            end = start + value.numel()
+            value.copy_(value.new_tensor(model[start:end]).reshape(value.shape))
+            start = end
+        losses.append(task.train(net, *task.load_records(number), 0.5))
+        results.append(vector_of(ArrayRecord(net.state_dict())) - model)
+    return results, losses
+
+
+def check_noise(folder: Path, models: list[np.ndarray], task: ModuleType) -> None:
+    """Each step of the model is the honest clients' clipped updates, computed here, and both servers' noise."""
+    agreed = tasks.load(folder / "task.json")
+    bounds, noise = agreed.bounds, []
+    for before, after in pairwise(models):
+        encoded = [
+            clipping.encode_clipped(x, bounds.client_bound, bounds.fractional_bits) for x in updates(before, task)[0]
+        ]
+        moved = (after - before) * agreed.normaliser(frozenset()) * 2.0**bounds.fractional_bits
+        noise.append(np.rint(moved).astype(np.int64) - encoded[0] - encoded[1])
+    std, generator = np.sqrt(2) * bounds.noise_std, np.random.default_rng(1)
+    assert rounded_normal_p_value(np.concatenate(noise), std, generator) > ALPHA
+    assert rounded_normal_p_value(np.concatenate(noise), 1.3 * std, generator) < ALPHA
+
+
+def check_replies(folder: Path, models: list[np.ndarray], task: ModuleType) -> None:
+    """An honest client said its name once, then sent sealed bytes of one length: no metric, no count, no parameter."""
+    lengths = set()
+    for client, index in (("bank", 0), ("shop", 1)):
+        records = [json.loads((folder / client / f"reply-{number}.json").read_text()) for number in range(ROUNDS + 1)]
+        assert records == [{"precad": ["name", "proof"]}, *[{"precad": ["reply"]}] * ROUNDS]
+        for number, model in enumerate(models[:-1], 1):
+            sent = (folder / client / f"reply-{number}.bytes").read_bytes()
+            lengths.add(len(sent))
+            changes, losses = updates(model, task)
+            for secret in (losses[index], 600.0, *changes[index][:20], *(model + changes[index])[:20]):
+                for kind in (np.float32, np.float64):
+                    assert kind(secret).tobytes() not in sent
+    assert len(lengths) == 1

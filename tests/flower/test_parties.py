@@ -1,0 +1,85 @@
+"""Where each party's files are, and who may say so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+
+from precad.flower import wire
+from precad.flower.mod import REFUSED, PrecadMod
+from precad.flower.parties import KIT, NAME, PARTITION, Kit
+from precad.params import Unit
+from precad.services import task as tasks
+from precad.services.client import RefusedError
+from precad.services.keys import is_signed
+from tests.flower import grids
+
+
+def context(**settings: str | int) -> Context:
+    return Context(
+        1, 7, {key.replace("_", "-"): value for key, value in settings.items()}, RecordDict(), {KIT: "/evil"}
+    )
+
+
+def test_the_operator_s_setting_comes_first(tmp_path: Path) -> None:
+    grids.server(tmp_path / "s")
+    assert (KIT, NAME, PARTITION) == ("precad-kit", "precad-name", "partition-id")
+    named = context(precad_kit="/srv/bank", precad_name="bank", partition_id=1)
+    assert Kit.of(named, tmp_path / "s") == Kit(Path("/srv/bank"), "bank")
+    assert Kit.of(context(partition_id=1), tmp_path / "s") == grids.kit(tmp_path / "s", 1)
+
+
+def test_nothing_that_a_sends_names_a_kit(tmp_path: Path) -> None:
+    """Neither the run's configuration, which is A's, nor a folder that no simulation made."""
+    words = "the SuperNode's --node-config must name the client's folder precad-kit and precad-name"
+    for where in (None, tmp_path):
+        with pytest.raises(RefusedError, match=words):
+            Kit.of(context(partition_id=1), where)
+    grids.server(tmp_path / "s")
+    with pytest.raises(RefusedError, match=words):
+        Kit.of(context(), tmp_path / "s")
+    with pytest.raises(RefusedError, match="node 3 of a simulation with 3 clients"):
+        Kit.of(context(partition_id=3), tmp_path / "s")
+
+
+def test_a_folder_with_other_things_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="holds other things than a simulation, and is not removed"):
+        grids.server(tmp_path)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_simulation_is_made_anew(tmp_path: Path) -> None:
+    first = grids.server(tmp_path / "s")
+    second = grids.server(tmp_path / "s", clients=2)
+    assert first.leader.task.digest != second.leader.task.digest
+    assert list(tasks.load(tmp_path / "s" / "task.json").members) == ["client-0000", "client-0001"]
+    assert not (tmp_path / "s" / "client-0002.key").exists()
+
+
+def test_a_node_says_which_client_it_is(tmp_path: Path) -> None:
+    server = grids.server(tmp_path / "s")
+    ask = RecordDict({wire.RECORD: ConfigRecord({wire.ASK: b"fresh"})})
+    message = Message(ask, dst_node_id=7, message_type=MessageType.TRAIN)
+    reply = PrecadMod(tmp_path / "s")(message, context(partition_id=2), no_app)
+    assert wire.read(reply, wire.NAME) == b"client-0002"
+    member, task = server.leader.task.members["client-0002"], server.leader.task.digest
+    proof = wire.read(reply, wire.PROOF) or b""
+    assert is_signed(member.identity.key, wire.introduction(task, b"fresh", 7), proof)
+    assert not is_signed(member.identity.key, wire.introduction(task, b"fresh", 8), proof)
+
+
+def test_a_task_by_record_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The mod takes any training: it cannot bound what one record does to it."""
+    task = grids.server(tmp_path / "s").leader.task
+    replace(task, bounds=replace(task.bounds, unit=Unit.RECORD)).save(tmp_path / "s" / "task.json")
+    invitation = RecordDict({wire.RECORD: ConfigRecord({wire.INVITATION: b""})})
+    message = Message(invitation, dst_node_id=7, message_type=MessageType.TRAIN)
+    reply = PrecadMod(tmp_path / "s")(message, context(partition_id=0), no_app)
+    assert reply.error.code == REFUSED
+    assert "the task's unit must be client" in caplog.text
+
+
+def no_app(_message: Message, _context: Context) -> Message:
+    raise AssertionError("the app is not called")

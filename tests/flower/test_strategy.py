@@ -1,0 +1,237 @@
+"""The strategy and the mod, in memory: training, refusals, and what leaves a client."""
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, Strategy
+
+from precad.errors import ProtocolError
+from precad.flower import wire
+from precad.flower.arrays import vector_of
+from precad.flower.mod import PrecadMod
+from precad.flower.parties import ServerA
+from precad.flower.strategy import PrecadStrategy
+from precad.privacy import clipping
+from precad.protocol import aggregation
+from precad.protocol.update import Model, Optimiser, mean_update, next_model
+from precad.services import receipts
+from tests.flower import grids
+from tests.flower.grids import MemoryGrid
+from tests.stat_tests import ALPHA, rounded_normal_p_value
+
+
+def strategy(server: ServerA, inner: Strategy | None = None) -> PrecadStrategy:
+    return PrecadStrategy(inner or FedAvg(), server, patience=0.01)
+
+
+def start(made: PrecadStrategy, grid: MemoryGrid, rounds: int = 1) -> list[ArrayRecord]:
+    seen: list[ArrayRecord] = []
+
+    def keep(_round: int, arrays: ArrayRecord) -> None:
+        seen.append(arrays)
+
+    result = made.start(grid, grids.arrays(np.zeros(grids.DIM)), num_rounds=rounds, evaluate_fn=keep)
+    assert result.arrays is seen[-1]
+    return seen
+
+
+def noise_p_value(server: ServerA) -> float:
+    """Whether the model is the initial one and the noise of both servers in one round."""
+    bounds, task = server.leader.task.bounds, server.leader.task
+    moved = (server.leader.model() - 1.0) * task.normaliser(frozenset()) / task.training.learning_rate
+    noise = np.rint(moved * 2.0**bounds.fractional_bits).astype(np.int64)
+    return rounded_normal_p_value(noise, bounds.noise_std * np.sqrt(2), np.random.default_rng(1))
+
+
+def test_rounds_train_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise the model is that of a plain mean, to the last bit."""
+    monkeypatch.setattr(aggregation, "integer_gaussian", lambda _std, size, _stream: np.zeros(size, np.int64))
+    server = grids.server(tmp_path / "s")
+    grid = MemoryGrid({number: grids.app(simulated=tmp_path / "s") for number in range(3)})
+    seen = start(strategy(server), grid, rounds=3)
+    bounds, model = server.leader.task.bounds, np.ones(grids.DIM)
+    for arrays in seen:
+        assert np.array_equal(vector_of(arrays), model.astype(np.float32))
+        handed = model.astype(np.float32)
+        updates = [grids.add_update(handed, number).astype(float) - handed for number in range(3)]
+        summed = sum(clipping.encode_clipped(x, bounds.client_bound, bounds.fractional_bits) for x in updates)
+        mean = mean_update(np.asarray(summed), bounds.fractional_bits, 3.0)
+        model = next_model(Model.initial(model, Optimiser.SGD), mean, 1.0).theta
+    client_logs = {f"client-{n:04}": receipts.read(tmp_path / "s" / f"client-{n:04}.audit.log") for n in range(3)}
+    log = receipts.read(server.audit_log)
+    assert "agree on all 3 opened rounds" in receipts.audit(server.leader.task, log, log_of_b(tmp_path), client_logs)
+
+
+def log_of_b(folder: Path) -> list[str]:
+    with sqlite3.connect(folder / "s" / "b.db") as connection:
+        lines = [line for (line,) in connection.execute("SELECT line FROM log ORDER BY number")]
+    connection.close()
+    return lines
+
+
+def test_a_reply_holds_the_sealed_submission_alone(tmp_path: Path) -> None:
+    server = grids.server(tmp_path / "s")
+    grid = MemoryGrid({number: grids.app(simulated=tmp_path / "s") for number in range(3)})
+    start(strategy(server), grid)
+    submissions = [reply for reply in grid.replies if wire.REPLY in reply.content.config_records[wire.RECORD]]
+    assert len(submissions) == 3
+    for number, reply in enumerate(submissions):
+        assert set(reply.content) == {wire.RECORD}
+        assert set(reply.content.config_records[wire.RECORD]) == {wire.REPLY}
+        sealed = wire.read(reply, wire.REPLY)
+        assert sealed is not None
+        for secret in (grids.SECRET, 4711.0, *grids.update(number)[:5]):
+            for kind in (np.float32, np.float64):
+                assert kind(secret).tobytes() not in sealed
+    assert len({len(wire.read(reply, wire.REPLY) or b"") for reply in submissions}) == 1
+
+
+def test_nothing_but_training_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    grids.server(tmp_path / "s")
+    grid = MemoryGrid({0: grids.app(simulated=tmp_path / "s")})
+    config = RecordDict({"config": ConfigRecord({})})
+    (reply,) = grid.send_and_receive([Message(config, dst_node_id=100, message_type=MessageType.EVALUATE)])
+    assert reply.error.reason == "this client sends nothing; its own log says why"
+    (reply,) = grid.send_and_receive([Message(config, dst_node_id=100, message_type=MessageType.TRAIN)])
+    assert reply.has_error()
+    assert "server A does not use PrecadStrategy" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["raises", "not finite", "renamed", "error"])
+def test_what_goes_wrong_in_the_app_stays_there(tmp_path: Path, what: str) -> None:
+    """Its words may hold data. The others' round goes on."""
+    server = grids.server(tmp_path / "s")
+
+    def train(model: np.ndarray, number: int) -> np.ndarray:
+        if number == 1 and what == "raises":
+            raise ValueError("record 17 of Jane Doe is broken")
+        return np.full_like(model, np.nan) if number == 1 and what == "not finite" else grids.add_update(model, number)
+
+    def edit(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        reply = call_next(message, context)
+        if what == "renamed":
+            arrays = reply.content.array_records["arrays"]
+            reply.content["arrays"] = ArrayRecord({name: arrays[name] for name in reversed(list(arrays))})
+        return reply
+
+    normal = grids.app(train, simulated=tmp_path / "s")
+    edited = grids.app(train, [PrecadMod(tmp_path / "s"), edit])
+    grid = MemoryGrid({0: normal, 1: edited, 2: normal})
+    if what == "error":
+        grid.tamper = lambda message: message.content.__setitem__("more", grids.arrays(np.ones(grids.DIM)))
+    start(strategy(server), grid)
+    failed = [reply for reply in grid.replies if reply.has_error()]
+    assert {reply.error.reason for reply in failed} == {"this client sends nothing; its own log says why"}
+    assert len(failed) == (3 if what == "error" else 1)
+    verdicts = receipts.parse(server.leader.store.log()[-1]).events.verdicts
+    assert len(verdicts) == 3 - len(failed)
+
+
+def test_a_client_refuses_a_model_that_was_not_signed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = grids.server(tmp_path / "s")
+    grid = MemoryGrid({number: grids.app(simulated=tmp_path / "s") for number in range(3)})
+
+    def tamper(message: Message) -> None:
+        if message.metadata.dst_node_id == 101 and "arrays" in message.content:
+            message.content["arrays"] = grids.arrays(np.full(grids.DIM, 2.0), "float64")
+
+    grid.tamper = tamper
+    start(strategy(server), grid)
+    assert "the model is not the one that both servers signed" in caplog.text
+    assert len(receipts.parse(server.leader.store.log()[-1]).events.verdicts) == 2
+
+
+def test_a_client_that_vanishes_costs_the_others_nothing(tmp_path: Path) -> None:
+    server = grids.server(tmp_path / "s")
+    app = grids.app(simulated=tmp_path / "s")
+    made = strategy(server)
+    start(made, MemoryGrid({0: app, 1: app, 2: None}), rounds=2)
+    assert server.leader.ledger.participations() == {"client-0000": 2, "client-0001": 2}
+    start(made, MemoryGrid({0: app, 1: None, 2: None, 3: None}), rounds=1)
+    assert server.leader.ledger.participations() == {"client-0000": 3, "client-0001": 2}
+
+
+def test_nobody_there_is_a_round_of_noise(tmp_path: Path) -> None:
+    server = grids.server(tmp_path / "s")
+    start(strategy(server), MemoryGrid({0: None, 1: None}))
+    assert noise_p_value(server) > ALPHA
+
+
+def test_garbage_is_rejected_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = grids.server(tmp_path / "s")
+    app = grids.app(simulated=tmp_path / "s")
+    kinds = [
+        RecordDict({wire.RECORD: ConfigRecord({wire.REPLY: b"x" * 1000})}),
+        RecordDict({wire.RECORD: ConfigRecord({wire.REPLY: "text"})}),
+        RecordDict({wire.RECORD: MetricRecord({wire.REPLY: 1})}),
+        RecordDict({}),
+    ]
+
+    def forge(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        asked = wire.read(message, wire.ASK) is not None
+        return call_next(message, context) if asked else Message(kinds[-1], reply_to=message)
+
+    while kinds:
+        bad = grids.app(mods=[forge, PrecadMod(tmp_path / "s")])
+        start(strategy(server), MemoryGrid({0: app, 1: bad, 2: app}))
+        assert len(receipts.parse(server.leader.store.log()[-1]).events.verdicts) == 2
+        kinds.pop()
+    assert caplog.text.count("rejected 1: the bytes are not a submission of this task") == 4
+
+
+def test_a_node_cannot_take_another_client_s_name(tmp_path: Path) -> None:
+    """It has the name but not the key; then it repeats what the right node said."""
+    server = grids.server(tmp_path / "s")
+    app = grids.app(simulated=tmp_path / "s")
+    heard: list[ConfigRecord] = []
+
+    def listen(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        reply = call_next(message, context)
+        heard.append(reply.content.config_records[wire.RECORD])
+        return reply
+
+    def repeat(message: Message, _context: Context, _call_next: ClientAppCallable) -> Message:
+        return Message(RecordDict({wire.RECORD: heard[0]}), reply_to=message)
+
+    grid = MemoryGrid({0: grids.app(mods=[listen, PrecadMod(tmp_path / "s")]), 1: app, 2: grids.app(mods=[repeat])})
+    start(strategy(server), grid)
+    assert server.leader.ledger.participations() == {"client-0000": 1, "client-0001": 1}
+
+
+def test_the_inner_strategy_may_add_to_the_messages(tmp_path: Path) -> None:
+    server = grids.server(tmp_path / "s")
+    seen: list[ConfigRecord] = []
+
+    def watch(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        seen.append(message.content.config_records["config"])
+        return call_next(message, context)
+
+    app = grids.app(mods=[PrecadMod(tmp_path / "s"), watch])
+    start(strategy(server, FedProx(proximal_mu=0.25)), MemoryGrid({0: app, 1: app}))
+    assert [(config["proximal-mu"], config["server-round"]) for config in seen] == [(0.25, 1)] * 2
+
+
+def test_an_inner_strategy_that_moves_the_model_is_refused(tmp_path: Path) -> None:
+    """B could not sign what it does not compute."""
+    server = grids.server(tmp_path / "s")
+    app = grids.app(simulated=tmp_path / "s")
+    with pytest.raises(ValueError, match="FedAdam changes the model that both servers computed"):
+        start(strategy(server, FedAdam()), MemoryGrid({0: app, 1: app}))
+
+
+def test_the_task_s_rounds_are_all_there_are(tmp_path: Path) -> None:
+    training = replace(grids.TRAINING, rounds=1, participations=1)
+    server = grids.server(tmp_path / "s", training=training)
+    app = grids.app(simulated=tmp_path / "s")
+    with pytest.raises(ProtocolError, match="all 1 rounds of the task were opened"):
+        start(strategy(server), MemoryGrid({0: app, 1: app}), rounds=2)
+
+
+def test_patience_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="patience must be above 0 seconds, got 0"):
+        PrecadStrategy(FedAvg(), grids.server(tmp_path / "s"), patience=0)
