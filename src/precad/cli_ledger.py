@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from precad.cli_common import JsonOption, plain_errors
+from precad.cli_common import JsonOption, plain_errors, working
 
 ledger = typer.Typer(help="Read the ledger of who took part, and what it cost.", no_args_is_help=True)
 
@@ -18,7 +18,7 @@ def ledger_show(path: LedgerPath, as_json: JsonOption = False) -> None:
     """Show every client's participations and what they have cost it in ε."""
     from precad.privacy.ledger import Ledger
 
-    with plain_errors():
+    with plain_errors(), working("accounting"):
         exported = Ledger.load(path).export()
     if as_json:
         typer.echo(json.dumps(exported["clients"], indent=2))
@@ -55,6 +55,6 @@ def ledger_export(
     """Print all that an auditor needs to recompute every figure, as JSON or CSV."""
     from precad.privacy.ledger import Ledger
 
-    with plain_errors():
+    with plain_errors(), working("accounting"):
         book = Ledger.load(path)
         typer.echo(book.export_csv().rstrip() if as_csv else json.dumps(book.export(), indent=2))

@@ -42,6 +42,15 @@ class Unit(Enum):
     """All of a client's records, whatever its local training: sensitivity C."""
 
 
+class Normalise(Enum):
+    """What the opened sum is divided by (PROTOCOL §2)."""
+
+    CONSTANT = "constant"
+    """N = q·Σ p·|D_i| over the roster; q·n with the client unit of a task: public, and the same in every round."""
+    REALISED = "realised"
+    """The paper's Σ p·|D_i| over the valid submissions, which tells who took part."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Params:
     """What all parties of a task agree on. An impossible combination is a ``ValueError`` that says why."""

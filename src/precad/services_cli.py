@@ -78,7 +78,8 @@ def task_new(
     ] = "constant",
 ) -> None:
     """Write a task without clients; `precad roster add` adds them."""
-    from precad.params import Noise, Params, Unit, Validation
+    from precad.params import Noise, Normalise, Params, Unit, Validation
+    from precad.protocol.digests import model_digest
     from precad.services import keys as files
     from precad.services import task as tasks
 
@@ -105,12 +106,12 @@ def task_new(
                 delta=delta,
                 budget=budget,
                 participations=participations,
-                normalise=tasks.Normalise(normalise),
+                normalise=Normalise(normalise),
                 participants=tasks.Participants(participants),
             ),
             server_a=files.load_public(server_a),
             server_b=files.load_public(server_b),
-            model=tasks.model_digest(initial),
+            model=model_digest(initial),
         ).save(path)
     typer.echo(f"wrote {path}; now add the clients with `precad roster add {path} NAME.pub --records N`")
 

@@ -6,8 +6,8 @@ import pytest
 from precad.experiments import plan
 from precad.experiments.plan import FULL, QUICK, Method, Scale
 from precad.learning.config import from_table, to_toml
-from precad.learning.hyperparameters import Normalise, Protocol
-from precad.params import Validation
+from precad.learning.hyperparameters import Protocol
+from precad.params import Normalise, Validation
 
 
 @pytest.mark.parametrize("scale", [FULL, QUICK])

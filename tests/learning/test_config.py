@@ -1,5 +1,6 @@
 """Configurations: what is written down, what is refused."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def test_any_text_survives_the_file(text: str) -> None:
     if not text.isprintable():
         return
     config = from_table(merged(TABLE, {"task": {"dataset": text}}))
-    assert from_table(__import__("tomllib").loads(to_toml(config))) == config
+    assert from_table(tomllib.loads(to_toml(config))) == config
 
 
 BAD: dict[str, dict[str, Any]] = {

@@ -16,11 +16,11 @@ from precad.errors import PrecadError, Reason
 from precad.learning import protocols
 from precad.learning.clients import SAMPLES
 from precad.learning.evaluation import load_parameters, read_parameters
-from precad.learning.hyperparameters import Normalise, Protocol
+from precad.learning.hyperparameters import Protocol
 from precad.learning.randomness import Randomness
 from precad.learning.training import Task, Trainer
 from precad.mpc.prg import Context, Purpose
-from precad.params import Noise, Unit, Validation
+from precad.params import Noise, Normalise, Unit, Validation
 from precad.privacy.accounting import Adversary
 from precad.privacy.clipping import encode_clipped
 from precad.privacy.ledger import Ledger

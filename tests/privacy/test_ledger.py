@@ -166,7 +166,6 @@ def test_ten_thousand_clients_are_checked_in_a_second(ledger: Ledger) -> None:
     names = [f"client-{i}" for i in range(10_000)]
     for round_ in range(3):
         ledger.record(round_, names[: 4000 * (round_ + 1)])
-    ledger.would_exceed(names, 1.0)  # the accountant caches
     start = time.perf_counter()
     ledger.would_exceed(names, 1.0)
     assert time.perf_counter() - start < 1

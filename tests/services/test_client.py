@@ -11,13 +11,13 @@ import pytest
 from precad.codec import Blob
 from precad.messages import Invitation, Told, decode, encode
 from precad.mpc.prg import Digest
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import receipts, sealing
 from precad.services.client import Client, RefusedError
 from precad.services.keys import sign
 from precad.services.sealing import EpochKey
 from precad.services.store import StoreError
-from precad.services.task import model_digest
 from tests.services import world
 from tests.services.consortium import Consortium
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from precad.params import Noise, Unit, Validation
+from precad.params import Noise, Normalise, Unit, Validation
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import task as tasks
 from precad.services.keys import Identity
-from precad.services.task import Normalise, Participants, Task, model_digest
+from precad.services.task import Participants, Task
 from tests.services import world
 
 WORLD = world.make()

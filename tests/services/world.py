@@ -12,11 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from precad.params import Params, Unit
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import keys
 from precad.services import task as tasks
 from precad.services.keys import Identity
-from precad.services.task import Member, Task, Training, model_digest
+from precad.services.task import Member, Task, Training
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 DIM = 140

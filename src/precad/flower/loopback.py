@@ -24,9 +24,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from numpy.typing import NDArray
 
 from precad.params import Params
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import keys, kit
-from precad.services.task import Task, Training, model_digest
+from precad.services.task import Task, Training
 
 BIN = Path(sys.executable).parent
 CLOSED_NETWORK = {

@@ -15,6 +15,7 @@ from flwr.app import Context
 from numpy.typing import NDArray
 
 from precad.params import Params
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import config, keys, receipts
 from precad.services import task as tasks
@@ -124,4 +125,4 @@ def _new_simulation(folder: Path, model: NDArray[np.float64], bounds: Params, tr
     (folder / MARK).touch()
     now = datetime.datetime.now(datetime.UTC)
     server_a, server_b = (keys.new_server(folder, name, now) for name in ("server-a", "server-b"))
-    return Task(bounds=bounds, training=training, server_a=server_a, server_b=server_b, model=tasks.model_digest(model))
+    return Task(bounds=bounds, training=training, server_a=server_a, server_b=server_b, model=model_digest(model))

@@ -11,14 +11,14 @@ from precad.attacks.strategies import Attack, AttackContext
 from precad.errors import PrecadError
 from precad.learning import protocols
 from precad.learning.gradients import PerRecordGradients
-from precad.learning.hyperparameters import Hyperparameters, Normalise, Protocol
+from precad.learning.hyperparameters import Hyperparameters, Protocol
 from precad.learning.mistakes import explained
 from precad.learning.protocols import Updates
 from precad.learning.randomness import Randomness
 from precad.learning.records import Records
 from precad.mpc import fixed_point
 from precad.mpc.prg import Context, Purpose, digest
-from precad.params import Round, Unit
+from precad.params import Normalise, Round, Unit
 from precad.privacy import clipping
 from precad.privacy.sampling import poisson_sample
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from precad.mpc.fixed_point import check_positive
-from precad.params import Noise, Params, Unit, Validation
+from precad.params import Noise, Normalise, Params, Unit, Validation
 from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, draws_seen, with_sampler
 from precad.protocol.update import Optimiser
 
@@ -23,15 +23,6 @@ class Protocol(Enum):
     """Local: each client adds noise σ·R' to what it sends in the clear."""
     DDP = "ddp"
     """Distributed: each client adds σ·R'/√τ, for a sum that nobody sees without at least τ honest noises."""
-
-
-class Normalise(Enum):
-    """What the noisy sum is divided by (PROTOCOL §2)."""
-
-    CONSTANT = "constant"
-    """N = q·Σ p·|D_i|, which is public."""
-    REALISED = "realised"
-    """The paper's Σ_{valid} p·|D_i|, which tells everyone how many took part."""
 
 
 @dataclass(frozen=True, kw_only=True)

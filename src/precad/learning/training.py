@@ -23,11 +23,12 @@ from precad.learning.progress import Progress
 from precad.learning.protocols import Aggregate, Aggregator, Updates
 from precad.learning.randomness import Randomness
 from precad.learning.records import Records, as_records
-from precad.mpc.prg import Context, Digest, Purpose, check_name, digest, vector_digest
+from precad.mpc.prg import Context, Digest, Purpose, check_name, digest
 from precad.params import Round, Unit
 from precad.privacy.accounting import Adversary
 from precad.privacy.ledger import Ledger, Terms
 from precad.privacy.sampling import poisson_sample
+from precad.protocol.digests import model_digest
 from precad.protocol.update import Model, next_model
 
 Floats = NDArray[np.float64]
@@ -149,7 +150,7 @@ class Trainer:
         number, model, watch = self.progress.round, self.progress.model, _Stopwatch()
         selected = self._select(number)
         names = tuple(self.names[i] for i in selected)
-        round_ = Round(self.params, self._digest, number, _model_digest(model.theta))
+        round_ = Round(self.params, self._digest, number, model_digest(model.theta))
         aggregate = self._aggregate(round_, names, model.theta, watch)
         watch.lap("protocol")
         update = aggregate.total / self._clients.normaliser(aggregate.accepted)
@@ -251,10 +252,6 @@ def _task_digest(task: Task, hyperparameters: Hyperparameters, params: Digest) -
     """What the rounds of a run are bound to."""
     sizes = (f"{name}={len(records)}".encode() for name, records in task.clients.items())
     return digest(b"precad task", params, repr(hyperparameters).encode(), *sizes)
-
-
-def _model_digest(theta: Floats) -> Digest:
-    return digest(b"precad model", vector_digest(theta.view(np.uint64)))
 
 
 @cache

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from precad.messages import Header, PartA, PartB, encode
 from precad.mpc.field import FieldVector
 from precad.mpc.prg import Digest, digest, vector_digest
@@ -38,6 +41,15 @@ def part_b(part: PartB, commitment_b: Digest) -> Digest:
 def header(message: Header) -> Digest:
     """H of a header: all that a client has fixed."""
     return digest(b"precad header", encode(message))
+
+
+def model_digest(model: NDArray[np.float64]) -> Digest:
+    """H of a model: its parameters in order, as float64."""
+    if model.dtype != np.float64 or model.ndim != 1 or not model.flags.c_contiguous:
+        raise ValueError(f"a model is a contiguous float64 vector, got {model.dtype} of shape {model.shape}")
+    if not np.isfinite(model).all():
+        raise ValueError("a model has an entry that is not finite")
+    return digest(b"precad model", vector_digest(model.view(np.uint64)))
 
 
 def closed(round_: Round, headers: Iterable[Digest]) -> Digest:

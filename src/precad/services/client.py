@@ -21,11 +21,12 @@ from precad.params import Round
 from precad.privacy import clipping
 from precad.privacy.ledger import Ledger
 from precad.protocol import digests, submission
+from precad.protocol.digests import model_digest
 from precad.services import receipts, sealing
 from precad.services.keys import is_signed
 from precad.services.receipts import Events, Verdict
 from precad.services.store import StoreError, connect, in_words
-from precad.services.task import Task, model_digest
+from precad.services.task import Task
 
 
 class RefusedError(PrecadError):

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from precad.codec import Blob
 from precad.errors import ProtocolError, Rejected
 from precad.messages import Batch, Begin, Begun, Relayed, decode, encode
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import sealing
 from precad.services.keys import is_signed
 from precad.services.server import Server
 from precad.services.store import RoundRow, Status
-from precad.services.task import Task, model_digest
+from precad.services.task import Task
 from precad.services.transport import Exchange
 
 

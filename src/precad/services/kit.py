@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import task as tasks
 
@@ -47,7 +48,7 @@ def server(task_file: Path, model_file: Path, role: Role, folder: Path) -> None:
     """The kit of a server."""
     task = tasks.load(task_file)
     model = tasks.load_model(model_file)
-    if tasks.model_digest(model) != task.model:
+    if model_digest(model) != task.model:
         raise ValueError(f"{model_file} is not the initial model that the task names")
     name = task.server(role).name
     settings = "b.toml" if role is Role.B else "a.toml"

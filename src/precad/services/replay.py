@@ -20,12 +20,13 @@ from precad.mpc.secret import Secret
 from precad.params import Validation
 from precad.privacy.ledger import Ledger
 from precad.protocol import digests, states, submission, update
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Agreed, Checking, Closing, Collecting, Opened, Revealed, Role, Tallied
 from precad.services import receipts
 from precad.services.keys import is_signed, sign
 from precad.services.receipts import Events, Verdict
 from precad.services.store import RoundRow, Status, Store, in_words
-from precad.services.task import Task, model_digest
+from precad.services.task import Task
 from precad.services.transport import Exchange
 
 

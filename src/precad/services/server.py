@@ -20,6 +20,7 @@ from precad.messages import Header, decode, encode
 from precad.params import Validation
 from precad.privacy.ledger import Ledger
 from precad.protocol import digests, states, submission
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import receipts, sealing
 from precad.services.keys import sign
@@ -27,7 +28,7 @@ from precad.services.receipts import Events
 from precad.services.replay import Replay
 from precad.services.sealing import EpochKey
 from precad.services.store import Kept, RoundRow, Status, Store
-from precad.services.task import Task, model_digest
+from precad.services.task import Task
 from precad.services.transport import Exchange
 
 T = TypeVar("T")

@@ -6,10 +6,11 @@ from typing import Any
 
 from precad.errors import ProtocolError
 from precad.privacy.ledger import Ledger
+from precad.protocol.digests import model_digest
 from precad.services.config import ServerConfig
 from precad.services.keys import Identity
 from precad.services.store import Store, StoreError
-from precad.services.task import Task, model_digest
+from precad.services.task import Task
 
 
 def of(config: ServerConfig) -> dict[str, Any]:

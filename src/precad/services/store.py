@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from precad.errors import PrecadError, ProtocolError
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted
+from precad.protocol.digests import model_digest
 from precad.services.sealing import EpochKey
-from precad.services.task import Task, model_digest
+from precad.services.task import Task
 
 
 class StoreError(PrecadError):

@@ -16,20 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.messages import VERSION
-from precad.mpc.prg import DIGEST_BYTES, Digest, digest, vector_digest
-from precad.params import Noise, Params, Round, Unit, Validation
+from precad.mpc.prg import DIGEST_BYTES, Digest, digest
+from precad.params import Noise, Normalise, Params, Round, Unit, Validation
 from precad.privacy.ledger import Terms
+from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services.keys import Identity
-
-
-class Normalise(Enum):
-    """What the opened sum is divided by (PROTOCOL §2)."""
-
-    CONSTANT = "constant"
-    """N = q·Σ p·|D_i| over the roster; q·n with the client unit: public, and the same in every round."""
-    REALISED = "realised"
-    """The paper's Σ p·|D_i| over the valid submissions, which tells who took part."""
 
 
 class Participants(Enum):
@@ -98,7 +90,7 @@ class Task:
     server_a: Identity
     server_b: Identity
     model: Digest
-    """Of the initial model: see :func:`model_digest`."""
+    """Of the initial model: see :func:`precad.protocol.digests.model_digest`."""
     roster: tuple[Member, ...] = ()
 
     def __post_init__(self) -> None:
@@ -245,15 +237,6 @@ def from_json(value: dict[str, Any]) -> Task:
         model=model,
         roster=roster,
     )
-
-
-def model_digest(model: NDArray[np.float64]) -> Digest:
-    """H of a model: its parameters in order, as float64."""
-    if model.dtype != np.float64 or model.ndim != 1 or not model.flags.c_contiguous:
-        raise ValueError(f"a model is a contiguous float64 vector, got {model.dtype} of shape {model.shape}")
-    if not np.isfinite(model).all():
-        raise ValueError("a model has an entry that is not finite")
-    return digest(b"precad model", vector_digest(model.view(np.uint64)))
 
 
 def load_model(path: Path) -> NDArray[np.float64]:
