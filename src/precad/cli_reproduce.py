@@ -12,7 +12,9 @@ from precad.cli_train import DataOption
 def reproduce(
     target: Annotated[
         Literal["fig2", "fig3", "fig4", "fig5", "table1", "claims", "heatmap", "all"],
-        typer.Argument(help="A figure or table of the paper; claims judges the runs so far; all but the heat map."),
+        typer.Argument(
+            help="A figure or table of the paper; claims: the runs that its sentences need; all but the heat map."
+        ),
     ] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="The same code, far fewer rounds: under 20 minutes.")] = False,
     jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process with one torch thread.")] = 2,
@@ -22,6 +24,9 @@ def reproduce(
         list[str] | None, typer.Option(help="mnist or cifar10; both if not given. May be repeated.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Seeds 1 to this number; 3, or 1 if quick.")] = None,
+    runs: Annotated[
+        bool, typer.Option("--runs/--no-runs", help="Make the runs that are missing, or draw and judge what there is.")
+    ] = True,
     rounds: Annotated[int | None, typer.Option(help="T, in place of the paper's 5000.")] = None,
     attack: Annotated[
         list[str] | None, typer.Option(help="Your module:function, one more row of the heat map. May be repeated.")
@@ -47,7 +52,7 @@ def reproduce(
                 raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {name!r}")
         folder = out / "quick" if quick else out
         order = experiments.Order(
-            target, quick, folder, data, jobs, chosen, seeds, rounds, tuple(attack or ()), tuple(defence or ())
+            target, quick, folder, data, jobs, runs, chosen, seeds, rounds, tuple(attack or ()), tuple(defence or ())
         )
         console = Console()
         try:

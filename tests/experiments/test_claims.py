@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,27 @@ def test_without_runs_only_what_is_computed_is_judged(tmp_path: Path) -> None:
     tested = [claim for claim in found if claim.verdict is not Verdict.UNTESTED]
     assert [claim.sentence[:9] for claim in tested] == ["Table 1: ", "Table 1: ", "ε = 6.8, "]
     assert "6.86, 3.56, 2.43; rigorously 7.5" in tested[-1].ours
+
+
+def test_its_runs_decide_every_claim_and_are_part_of_the_figures(tmp_path: Path) -> None:
+    rows = RowFile(tmp_path)
+    fill(rows, claims.experiments(FULL), like_the_paper)
+    assert Verdict.UNTESTED not in [claim.verdict for claim in claims.judge(FULL, rows, TABLE)]
+    drawn = {run.key for figure in (plan.figure_2, plan.figure_3, plan.figure_4, plan.figure_5) for run in figure(FULL)}
+    assert {run.key for run in claims.experiments(FULL)} <= drawn
+
+
+def test_runs_on_backdoors_come_first_seed_by_seed() -> None:
+    runs = claims.experiments(FULL)
+    attacked = [run.config.malicious.clients > 0 for run in runs]
+    assert attacked == sorted(attacked, reverse=True)
+    seeds = [run.config.seed for run in runs if run.config.malicious.clients]
+    assert seeds == sorted(seeds, key=lambda seed: seed or 0)
+
+
+def test_only_the_data_sets_of_the_scale_are_judged(tmp_path: Path) -> None:
+    found = claims.judge(replace(FULL, datasets=("cifar10",)), RowFile(tmp_path), TABLE)
+    assert not [claim for claim in found if "mnist" in claim.sentence]
 
 
 def test_a_number_on_the_other_side_refutes(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ A sentence is judged by a rule that is written beside our number, from the means
 any, it is not tested.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Literal
 from precad.experiments import plan
 from precad.experiments.figures import CLIENT_RATE, DELTA, RECORD_RATE, stamp
 from precad.experiments.plan import Dataset, Experiment, Method, Scale
-from precad.experiments.rows import RowFile
+from precad.experiments.rows import Row, RowFile
 from precad.experiments.spread import Spread, spread
 from precad.experiments.table1 import Measured
 from precad.privacy.accounting import Adversary, GdpAccountant, PldAccountant, record_mechanism
@@ -46,7 +46,8 @@ class Evidence:
     """The rows, by what they answer."""
 
     scale: Scale
-    rows: RowFile
+    found: Callable[[Iterable[Experiment]], list[Row]]
+    """The rows that there are."""
 
     def clean(self, dataset: Dataset, method: Method, clients: int) -> Spread | None:
         """Accuracy without attackers."""
@@ -58,13 +59,11 @@ class Evidence:
 
     def backdoor(self, dataset: Dataset, method: Method, attackers: int, bound: float = plan.BOUND) -> Spread | None:
         """Backdoor accuracy."""
-        return spread(
-            [row.final_backdoor for row in self.rows.found(self._attacked(dataset, method, attackers, bound))]
-        )
+        return spread([row.final_backdoor for row in self.found(self._attacked(dataset, method, attackers, bound))])
 
     def times(self, dataset: Dataset, clients: int) -> list[float] | None:
         """Of a round: plain, LDP, PRECAD without and with validation."""
-        found = self.rows.found(plan.time_runs(self.scale, dataset, clients))
+        found = self.found(plan.time_runs(self.scale, dataset, clients))
         return [row.round_seconds for row in found] if len(found) == 4 else None
 
     def noisy(self, protocol: Literal["ldp", "precad"]) -> list[Method]:
@@ -80,20 +79,24 @@ class Evidence:
         ]
 
     def _main(self, experiments: Iterable[Experiment]) -> Spread | None:
-        return spread([row.final_accuracy for row in self.rows.found(experiments)])
+        return spread([row.final_accuracy for row in self.found(experiments)])
+
+
+def experiments(scale: Scale) -> list[Experiment]:
+    """The runs that the claims ask for: those on backdoors first, and seed by seed."""
+    asked = list[Experiment]()
+
+    def ask(some: Iterable[Experiment]) -> list[Row]:
+        asked.extend(some)
+        return []
+
+    _of_runs(Evidence(scale, ask))
+    return sorted(asked, key=lambda run: (not run.config.malicious.clients, run.config.seed or 0))
 
 
 def judge(scale: Scale, rows: RowFile, table: list[Measured]) -> list[Claim]:
     """All claims, in the order of the paper."""
-    evidence = Evidence(scale, rows)
-    claims = [*_table_claims(table), _epsilon_claim(), *_utility(evidence)]
-    for dataset in plan.DATASETS:
-        claims += [*_by_clients(evidence, dataset), *_times(evidence, dataset)]
-    for dataset in plan.DATASETS:
-        claims += _by_attackers(evidence, dataset)
-    for dataset in plan.DATASETS:
-        claims += _by_bound(evidence, dataset)
-    return claims
+    return [*_table_claims(table), _epsilon_claim(), *_of_runs(Evidence(scale, rows.found))]
 
 
 def write(scale: Scale, claims: list[Claim], made: tuple[int, int], machine: str, path: Path) -> None:
@@ -112,6 +115,18 @@ def write(scale: Scale, claims: list[Claim], made: tuple[int, int], machine: str
         verdict = claim.verdict.value + (word if claim.verdict is not Verdict.UNTESTED else "")
         lines.append(f"| {claim.sentence} | {claim.ours} | {claim.rule} | **{verdict}** |")
     path.write_text("\n".join(lines) + "\n")
+
+
+def _of_runs(evidence: Evidence) -> list[Claim]:
+    datasets = evidence.scale.datasets
+    claims = _utility(evidence) if "mnist" in datasets else []
+    for dataset in datasets:
+        claims += [*_by_clients(evidence, dataset), *_times(evidence, dataset)]
+    for dataset in datasets:
+        claims += _by_attackers(evidence, dataset)
+    for dataset in datasets:
+        claims += _by_bound(evidence, dataset)
+    return claims
 
 
 def _table_claims(table: list[Measured]) -> list[Claim]:

@@ -42,6 +42,8 @@ class Order:
     out: Path
     data: Path | None = None
     jobs: int = 1
+    runs: bool = True
+    """Make the runs that are missing."""
     datasets: tuple[Dataset, ...] = plan.DATASETS
     seeds: int | None = None
     rounds: int | None = None
@@ -79,11 +81,13 @@ def reproduce(order: Order, console: Console) -> list[Path]:
     rows = RowFile(order.out)
     scale = order.scale()
     wanted = [name for name in FIGURES if order.target in (name, "all")]
-    experiments = [run for name in wanted for run in FIGURES[name].runs(scale)]
+    experiments = claims.experiments(scale) if order.target in ("claims", "all") else []
+    experiments += [run for name in wanted for run in FIGURES[name].runs(scale)]
     board = order.board() if order.target == "heatmap" else None
     if board is not None:
         experiments = board.experiments()
-    _make(runner.missing(experiments, rows), rows, order, console)
+    if order.runs:
+        _make(runner.missing(experiments, rows), rows, order, console)
     written = [_draw(name, scale, rows, order.out) for name in wanted]
     if board is not None:
         written += [order.out / "heatmap.png", order.out / "heatmap.md"]
@@ -106,7 +110,7 @@ def _draw(name: str, scale: Scale, rows: RowFile, out: Path) -> Path:
 
 
 def _judge(scale: Scale, rows: RowFile, table: list[table1.Measured], path: Path) -> None:
-    every = {run.key: run for figure in FIGURES.values() for run in figure.runs(scale)}
+    every = {run.key: run for run in claims.experiments(scale)}
     made = rows.found(every.values())
     hours = sum(row.seconds for row in made) / 3600
     machine = f"{os.cpu_count()} cores, {platform.machine()}, {hours:.1f} core hours"
