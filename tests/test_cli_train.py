@@ -108,6 +108,14 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     assert (result.exit_code, "has come to its end" in result.stderr) == (2, True)
 
 
+def test_where_the_data_are_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PRECAD_DATA", "images")
+    assert run(tmp_path, *SHORT, "--name", "mine").exit_code == 0
+    machine = json.loads((tmp_path / "runs" / "mine" / "machine.json").read_text())
+    assert machine["data"] == str(tmp_path / "images")
+
+
 CUSTOM = """
 import torch
 from torch import nn

@@ -1,6 +1,7 @@
 """The commands that train: thin, like the rest of the command line."""
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -101,7 +102,7 @@ def train(
         randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
         trainer = _trainer(settings, data, device, randomness, None)
         path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
-        run = RunFolder.create(path, to_toml(settings), randomness, {"data": _absolute(data), "device": device})
+        run = RunFolder.create(path, to_toml(settings), randomness, {"data": _place(data), "device": device})
         _play(run, trainer, settings, as_json)
 
 
@@ -195,5 +196,7 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
         console.print(f"all of it is in {run.path}", soft_wrap=True)
 
 
-def _absolute(data: Path | None) -> str | None:
-    return str(data.absolute()) if data else None
+def _place(data: Path | None) -> str | None:
+    """Where a run's data are, for ``precad resume`` from any folder."""
+    place = data or os.environ.get("PRECAD_DATA")
+    return str(Path(place).absolute()) if place else None
