@@ -38,7 +38,7 @@ _PAPER_TRAINING: Table = {
 _SHARDS: Table = {"clients": 100, "split": "shards", "shards_per_client": 4}
 _DIRICHLET: Table = {"clients": 100, "split": "dirichlet", "records_per_client": 500, "alpha": 0.5}
 
-_RECOMMENDED_MNIST: Table = {
+_RECOMMENDED: Table = {
     "rounds": 500,
     "client_rate": 1.0,
     "record_rate": 0.05,
@@ -105,23 +105,23 @@ _TABLES: Mapping[tuple[str, str], Table] = {
     },
     ("mnist", "recommended"): {
         "task": {"dataset": "mnist", "activation": "tanh", **_SHARDS},
-        "training": _RECOMMENDED_MNIST,
+        "training": _RECOMMENDED,
         "evaluate_every": 10,
     },
     ("fashion", "recommended"): {
         "task": {"dataset": "fashion", "activation": "tanh", **_SHARDS},
-        "training": _RECOMMENDED_MNIST,
+        "training": _RECOMMENDED,
         "evaluate_every": 10,
     },
     ("cifar10", "recommended"): {
         "task": {"dataset": "cifar10", "activation": "tanh", **_DIRICHLET},
-        "training": _RECOMMENDED_MNIST,
+        "training": {**_RECOMMENDED, "learning_rate": 4.0, "final_learning_rate": 0.4},
         "evaluate_every": 10,
     },
 }
 
 
-_OWN_TASK: Mapping[str, Table] = {"recommended": _RECOMMENDED_MNIST, "paper": _PAPER_TRAINING}
+_OWN_TASK: Mapping[str, Table] = {"recommended": _RECOMMENDED, "paper": _PAPER_TRAINING}
 
 
 def preset(dataset: str, name: str) -> Table:
