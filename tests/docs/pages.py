@@ -11,7 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples/flower-mnist/README.md", *(ROOT / "docs").glob("*.md")]
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "examples/flower-mnist/README.md",
+        *(ROOT / "docs").glob("*.md"),
+    ]
 )
 
 _FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)

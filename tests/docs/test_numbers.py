@@ -52,7 +52,14 @@ def test_the_targets_of_the_benchmarks() -> None:
 def test_what_the_paper_says_and_what_is_rigorous(row: list[str]) -> None:
     answer = json.loads(CliRunner().invoke(app, ["privacy", "--sigma", row[0], "--json"]).output)
     server, clients = answer["server"], answer["clients"]
-    computed = [server["gdp"], server["pld"], server["pld_replace_one"], clients["paper_invalid"], clients["gdp"], clients["pld"]]
+    computed = [
+        server["gdp"],
+        server["pld"],
+        server["pld_replace_one"],
+        clients["paper_invalid"],
+        clients["gdp"],
+        clients["pld"],
+    ]
     shown = [float(re.findall(r"[\d.]+", cell)[0]) for cell in row[1:]]
     assert shown == pytest.approx(computed, abs=1.5e-3)  # the grid of the third is coarse
     assert shown[1:2] + shown[3:] == pytest.approx(computed[1:2] + computed[3:], abs=5.01e-4)

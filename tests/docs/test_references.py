@@ -43,7 +43,7 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
 
 
 def check_options(words: list[str]) -> None:
-    """Options exist, and their values are of their type; one letter stands for a number, and arguments may be left out."""
+    """Options exist, and their values have their type; one letter stands for a number, arguments may be left out."""
     command, rest = command_of(words)
     if not rest:
         return

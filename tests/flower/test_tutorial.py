@@ -15,7 +15,7 @@ CLIENTS, ROUNDS = 3, 2
 
 
 def test_the_page_shows_the_files_of_the_example() -> None:
-    shown = [block for block in blocks(ROOT / "docs/tutorial-flower.md", "python")]
+    shown = blocks(ROOT / "docs/tutorial-flower.md", "python")
     assert len(shown) == 2
     for block in shown:
         assert block.title
@@ -36,7 +36,7 @@ def test_the_app_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "precad": "",
         "checkpoints": str(tmp_path),
     }
-    grid = MemoryGrid({number: client.app for number in range(CLIENTS)}, run_config=settings)
+    grid = MemoryGrid(dict.fromkeys(range(CLIENTS), client.app), run_config=settings)
     server.app(grid, Context(1, 0, {}, RecordDict(), settings))
     assert len(tasks.load(tmp_path / "simulation/task.json").roster) == CLIENTS
     assert [path.name for path in sorted(tmp_path.glob("*.npy"))] == ["0000.npy", "0001.npy", "0002.npy"]
