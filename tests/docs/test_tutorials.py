@@ -76,7 +76,9 @@ def test_the_first_run(first_run: tuple[Path, list[str]]) -> None:
     summary = json.loads((folder / "runs/first/summary.json").read_text())
     assert [f"{summary[key]:.3f}" for key in ("epsilon_server", "epsilon_clients")] == list(figures.groups())
     assert figures[0] in printed[0]
-    assert re.search(rf"PLD \(rigorous\) .* {figures[1]} .* {figures[2]} ", printed[3])
+    costs = [re.findall(r"PLD \(rigorous\)\D+([\d.]+)\D+([\d.]+)", output)[0] for output in printed[3:5]]
+    assert costs[0] == figures.groups()
+    assert float(costs[1][0]) < float(costs[0][0]) / 2, "the page says that twice the noise costs less than half"
 
 
 def test_own_model_and_data() -> None:
@@ -113,7 +115,7 @@ def test_the_notebook() -> None:
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
             run_code("".join(cell["source"]), "first_steps.ipynb", names)
-    assert names["trained"].figures.accuracy > 0.7
+    assert names["trained"].figures.accuracy > 0.6
     assert names["attacked"].rejections == {"client-10": 40}
     assert names["unchecked"].figures.accuracy < 0.5
     names["plt"].close("all")
