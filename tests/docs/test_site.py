@@ -41,3 +41,10 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
         text = page.read_text()
         assert not re.findall(r"<(?:script|img|iframe|source)[^>]+src=[\"']?(?:https?:)?//", text), page
         assert not re.findall(r"<link(?![^>]*canonical)[^>]+href=[\"']?(?:https?:)?//", text), page
+
+
+def test_links_of_the_pages_stay_on_the_site(site: Path) -> None:
+    """A link to a file of the repository that is not a page would be dead here."""
+    for page in set(site.glob("*.html")) - {site / "404.html"}:
+        for target in re.findall(r"<a[^>]+href=\"([^\"#?]+)", page.read_text()):
+            assert target.startswith(("http:", "https:", "mailto:")) or (page.parent / target).exists(), (page, target)
