@@ -7,7 +7,7 @@ HERE := $(shell pwd | cksum | cut -d" " -f1)
 CORE := $(VENV)/core-$(HERE)
 DEV := $(VENV)/dev-$(HERE)
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench docs clean
 
 demo: $(CORE)
 	@$(BIN)/python -m precad train
@@ -17,6 +17,10 @@ test: $(DEV)
 	@$(BIN)/python -m ruff format --check
 	@$(BIN)/python -m mypy
 	@$(BIN)/python -m pytest -q -n auto
+
+docs: $(DEV)
+	@$(BIN)/zensical build --strict --clean
+	@echo "the documentation is in site/index.html"
 
 bench: $(CORE)
 	@$(BIN)/python -m precad bench arithmetic
@@ -34,5 +38,5 @@ $(DEV): pyproject.toml | $(CORE)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests -name __pycache__ -type d -exec rm -rf {} +

@@ -74,6 +74,7 @@ class MemoryGrid(Grid):
     apps: dict[int, ClientApp | None]
     replies: list[Message] = field(default_factory=list)
     tamper: Callable[[Message], None] = lambda _message: None
+    run_config: dict[str, bool | float | int | str] = field(default_factory=dict)
     _numbers: "count[int]" = field(default_factory=count)
     _inbox: dict[str, Message] = field(default_factory=dict)
 
@@ -105,7 +106,7 @@ class MemoryGrid(Grid):
         if client is None:
             return
         self.tamper(message)
-        context = Context(1, message.metadata.dst_node_id, {PARTITION: number}, RecordDict(), {})
+        context = Context(1, message.metadata.dst_node_id, {PARTITION: number}, RecordDict(), dict(self.run_config))
         reply = client(message, context)
         self.replies.append(reply)
         self._inbox[identifier] = reply

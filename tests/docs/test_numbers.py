@@ -1,0 +1,102 @@
+"""The numbers of the documentation that follow from the code are computed anew."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from precad.bench import arithmetic
+from precad.cli import app
+from precad.explain import explain
+from precad.mpc.field import P
+from precad.params import Params, Validation
+from tests.docs.pages import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def rows(page: str, first: str) -> list[list[str]]:
+    """The cells of the table whose heading begins with ``first``."""
+    lines = (DOCS / page).read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(first)) + 2
+    end = next(i for i in range(start, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
+    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines[start:end]]
+
+
+@pytest.mark.parametrize("row", rows("benchmarks.md", "| parameters d |"), ids=lambda row: f"{row[0]} {row[1]}")
+def test_the_bytes(row: list[str]) -> None:
+    values = _explained(row[1], int(row[0].replace(",", "")))
+    between = values.get("bytes_check", values.get("bytes_gates", 0))
+    assert row[2:] == [f"{value:,}" for value in (values["bytes_part_a"], values["bytes_part_b"], between)]
+
+
+def test_the_targets_of_the_benchmarks() -> None:
+    training = pytest.importorskip("precad.bench.training")
+    cells = {row[1]: row[3] for row in rows("benchmarks.md", "| what |")}
+    accepted = ", ".join(f"{name} {target:g}" for name, (_, target) in arithmetic.TARGETS.items())
+    assert cells["`precad bench arithmetic`"] == f"{accepted} times"
+    limits = training.TARGETS
+    found = [row[3] for row in rows("benchmarks.md", "| what |") if row[2] == "the same under `ldp`"]
+    assert found == [f"unchecked {limits['ratio_none']:g}, proof {limits['ratio_proof']:g} times"]
+
+
+@pytest.mark.parametrize("row", rows("privacy.md", "| σ | server"), ids=lambda row: f"sigma {row[0]}")
+def test_what_the_paper_says_and_what_is_rigorous(row: list[str]) -> None:
+    answer = json.loads(CliRunner().invoke(app, ["privacy", "--sigma", row[0], "--json"]).output)
+    server, clients = answer["server"], answer["clients"]
+    computed = [
+        server["gdp"],
+        server["pld"],
+        server["pld_replace_one"],
+        clients["paper_invalid"],
+        clients["gdp"],
+        clients["pld"],
+    ]
+    shown = [float(re.findall(r"[\d.]+", cell)[0]) for cell in row[1:]]
+    assert shown == pytest.approx(computed, abs=1.5e-3)  # the grid of the third is coarse
+    assert shown[1:2] + shown[3:] == pytest.approx(computed[1:2] + computed[3:], abs=5.01e-4)
+
+
+def test_the_script_of_the_benchmarks_prints_a_table() -> None:
+    command = [sys.executable, str(ROOT / "scripts/benchmark_table.py"), "--dim", "500", "--clients", "2"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert [line.split(" | ")[1] for line in printed.splitlines() if line.startswith("| 500 ")] == [
+        "proof",
+        "triples",
+        "none",
+    ]
+
+
+def test_the_numbers_of_the_specification() -> None:
+    """What the page on the protocol says beyond its formulas: the forged norm, and what a dealer sends."""
+    page = (DOCS / "protocol.md").read_text()
+    assert f"a vector of norm {math.isqrt(P) / 2**16:,.0f} passes for one of norm 30" in page
+    assert f"only corrections of {_explained('triples')['bytes_deal'] / 1000:.1f} KB a client travel to B" in page
+
+
+def test_the_demo_of_the_readme() -> None:
+    pytest.importorskip("torch")
+    from precad.learning.catalogue import preset
+    from precad.learning.config import from_table
+
+    table = preset("digits", "recommended")
+    words = f"{table['task']['clients']} clients of different\ndata, one of which boosts its update"
+    assert words in (ROOT / "README.md").read_text()
+    config = from_table(table)
+    assert (config.malicious.clients, config.malicious.attack) == (1, "boost")
+
+
+def _explained(mode: str, dim: int = 26_010) -> dict[str, int | float]:
+    params = Params(
+        dim=dim,
+        clients=100,
+        record_bound=2.0,
+        client_bound=30.0,
+        noise_multiplier=1.0,
+        validation=Validation(mode),
+    )
+    return {line.key: line.value for line in explain(params)}
