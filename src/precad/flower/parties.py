@@ -87,14 +87,17 @@ class ServerA:
         return cls(own.open_leader(transport), own.audit_log)
 
     @classmethod
-    def simulated(cls, folder: Path, model: NDArray[np.float64], bounds: Params, training: Training) -> "ServerA":
+    def simulated(
+        cls, folder: Path, model: NDArray[np.float64], bounds: Params, training: Training, *, records: int = 1
+    ) -> "ServerA":
         """Both servers and ``bounds.clients`` clients of a new task, all in one folder: to try out, private for nobody.
 
+        ``records`` is |D_i| of each client, which counts if the unit is a record.
         A folder of an earlier simulation is made anew. What is written does not wait for the disk.
         """
         task = _new_simulation(folder, model, replace(bounds, clients=1), training)
         for number in range(bounds.clients):
-            task = task.with_member(keys.new_client(folder, f"client-{number:04}"), 1)
+            task = task.with_member(keys.new_client(folder, f"client-{number:04}"), records)
         task.save(folder / "task.json")
         signing = {role: keys.load_private(folder / f"{task.server(role).name}.key") for role in Role}
         helper = HelperServer(task, signing[Role.B], folder / "b.db", model, durable=False)
