@@ -129,10 +129,9 @@ class Processes:
 
 @dataclass
 class Deployment(Processes):
-    """Server B, a SuperLink and a SuperNode for each client. ``extra`` adds to a client's node config, by its name."""
+    """Server B, a SuperLink and a SuperNode for each client."""
 
     clients: tuple[str, ...]
-    extra: dict[str, str] = field(default_factory=dict)
 
     def prepare(self, model: NDArray[np.float64], bounds: Params, training: Training) -> None:
         """What the parties do once, each for itself; then the task, and the kits."""
@@ -181,11 +180,11 @@ class Deployment(Processes):
 
     def _start_node(self, number: int, name: str, superlink: int) -> None:
         own = self.folder / name
-        settings = f'precad-kit="{own}" precad-name="{name}" partition-id={number} {self.extra.get(name, "")}'
+        settings = f'precad-kit="{own}" precad-name="{name}" partition-id={number}'
         trusted = ("--root-certificates", str(self.folder / "tls" / "ca.pem"))
         key = ("--auth-supernode-private-key", str(own / "node.key"))
         address = ("--superlink", f"127.0.0.1:{superlink}", "--host", "127.0.0.1", "--port", str(free_port()))
-        self.launch(name, "flower-supernode", *trusted, *key, *address, "--node-config", settings.strip())
+        self.launch(name, "flower-supernode", *trusted, *key, *address, "--node-config", settings)
 
 
 class Simulation(Processes):
