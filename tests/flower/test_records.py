@@ -5,27 +5,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
+from torch import nn
+from torch.nn.functional import cross_entropy
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
-
-from precad.flower import wire  # noqa: E402
-from precad.flower.arrays import vector_of  # noqa: E402
-from precad.flower.mod import PrecadMod  # noqa: E402
-from precad.flower.parties import PARTITION, ServerA  # noqa: E402
-from precad.flower.records import record_update  # noqa: E402
-from precad.flower.strategy import PrecadStrategy  # noqa: E402
-from precad.learning.gradients import PerRecordGradients  # noqa: E402
-from precad.mpc import fixed_point  # noqa: E402
-from precad.params import Params, Unit  # noqa: E402
-from precad.privacy import clipping  # noqa: E402
-from precad.protocol import aggregation  # noqa: E402
-from tests.flower import grids  # noqa: E402
-from tests.flower.grids import MemoryGrid  # noqa: E402
+from precad.flower import wire
+from precad.flower.arrays import vector_of
+from precad.flower.mod import PrecadMod
+from precad.flower.parties import PARTITION, ServerA
+from precad.flower.records import record_update
+from precad.flower.strategy import PrecadStrategy
+from precad.learning.gradients import PerRecordGradients
+from precad.mpc import fixed_point
+from precad.params import Params, Unit
+from precad.privacy import clipping
+from precad.protocol import aggregation
+from tests.flower import grids
+from tests.flower.grids import MemoryGrid
 
 CLIENTS, RECORDS, R, C = 3, 40, 0.5, 20.0
 """C is R·|D_i|: no sum is longer."""
@@ -41,8 +40,8 @@ def records(number: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(RECORDS, 12, generator=generator), torch.randint(10, (RECORDS,), generator=generator)
 
 
-def app(folder: Path, *mods: object) -> ClientApp:
-    made = ClientApp(mods=[*mods, PrecadMod(folder)])
+def app(folder: Path) -> ClientApp:
+    made = ClientApp(mods=[PrecadMod(folder)])
 
     @made.train()
     def train(message: Message, context: Context) -> Message:
@@ -132,10 +131,10 @@ def test_the_terms_are_the_client_s_own(tmp_path: Path) -> None:
     """What A says about R, p and the grid is dropped."""
     made = server(tmp_path / "s", 1.0)
     f = made.leader.task.bounds.fractional_bits
-    terms = {"record_bound": 50.0, "record_rate": 1.0, "fractional_bits": 20, "records": 10**6}
+    terms = ConfigRecord({"record_bound": 50.0, "record_rate": 1.0, "fractional_bits": 20, "records": 10**6})
 
     def evil(message: Message) -> None:
-        message.content[wire.LOCAL] = ConfigRecord(terms)
+        message.content[wire.LOCAL] = terms
 
     moved = train(made, MemoryGrid({0: app(tmp_path / "s"), 1: None}, tamper=evil))
     x = fixed_point.decode(-gradients(0, f).sum(0), f)

@@ -1,7 +1,8 @@
 """What a round costs on Flower: the same clients with plain updates, with precad, and with Flower's own SecAgg+.
 
-All share one SuperLink, and one Ray or the same SuperNodes. The clients do nothing but add to the model, so that all the
-time is Flower's and precad's. The first round, with its start-up, is not counted.
+All share one SuperLink, and one Ray or the same SuperNodes. The clients do nothing but add to the model, so that all
+the time is Flower's and precad's. The first round, with its start-up, is not counted. In simulation a plain round is
+mostly Flower's waiting, so on a machine that does much else the ratio grows with what precad computes.
 """
 
 import statistics

@@ -64,7 +64,12 @@ class _Terms:
         given = message.content.config_records.get(wire.LOCAL)
         if given is None:
             raise ValueError("the app has no PrecadMod, or the task's unit is client: train as you like instead")
-        return cls(**given)
+        return cls(
+            float(str(given["record_bound"])),
+            float(str(given["record_rate"])),
+            int(str(given["fractional_bits"])),
+            int(str(given["records"])),
+        )
 
 
 def _parameters(message: Message, model: nn.Module) -> NDArray[np.float64]:
