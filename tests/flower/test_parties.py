@@ -41,6 +41,15 @@ def test_nothing_that_a_sends_names_a_kit(tmp_path: Path) -> None:
         Kit.of(context(partition_id=3), tmp_path / "s")
 
 
+def test_only_a_simulation_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    server = grids.server(tmp_path / "s")
+    named = Kit.of(context(precad_kit=str(tmp_path / "s"), precad_name="client-0001"), tmp_path / "s")
+    opened = named.client(named.task()), grids.kit(tmp_path / "s", 2).client(named.task()), server.leader.store
+    assert [each._connection.execute("PRAGMA synchronous").fetchone() for each in opened] == [(2,), (0,), (0,)]
+    for each in (*opened, server.leader):
+        each.close()
+
+
 def test_a_folder_with_other_things_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="holds other things than a simulation, and is not removed"):
