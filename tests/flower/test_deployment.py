@@ -71,8 +71,20 @@ def keep(kit, reply):
 '''
 
 
-def app_with_misbehaviour(folder: Path) -> Path:
+def copy_of_example(folder: Path) -> Path:
+    """The example, with more patience for its nodes, as all of them share a machine that runs other tests too."""
     shutil.copytree(EXAMPLE, folder)
+    path = folder / "flower_mnist" / "server_app.py"
+    patient = path.read_text().replace(
+        "PrecadStrategy(FedAvg(), server)", "PrecadStrategy(FedAvg(), server, patience=900)"
+    )
+    assert "patience" in patient
+    path.write_text(patient)
+    return folder
+
+
+def app_with_misbehaviour(folder: Path) -> Path:
+    copy_of_example(folder)
     (folder / "flower_mnist" / "misbehave.py").write_text(MISBEHAVE)
     path = folder / "flower_mnist" / "client_app.py"
     text = path.read_text().replace("mods=[", "mods=[misbehave, ")

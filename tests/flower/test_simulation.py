@@ -1,6 +1,5 @@
 """The example and the benchmark in Flower's own simulation: one Ray for all of them, as it is slow to start."""
 
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from precad.flower import bench
 from precad.flower.loopback import Simulation
 from precad.params import Unit
 from precad.services import task as tasks
-from tests.flower.test_deployment import EXAMPLE, model_in
+from tests.flower.test_deployment import copy_of_example, model_in
 
 CLIENTS, ROUNDS, PATIENCE = 3, 2, 1200
 
@@ -33,7 +32,7 @@ def test_flower_s_simulation(tmp_path: Path) -> None:
 def check_example(simulation: Simulation, unit: Unit) -> None:
     """Every client counts in every round, and both servers have the same model."""
     app, folder = simulation.folder / unit.value, simulation.folder / "simulation"
-    shutil.copytree(EXAMPLE, app)
+    copy_of_example(app)
     settings = ("--run-config", f'num-server-rounds={ROUNDS} unit="{unit.value}"')
     size = ("--federation-config", f"num-supernodes={CLIENTS}")
     printed = simulation.flwr("run", str(app), "ours", "--stream", *settings, *size, timeout=PATIENCE)

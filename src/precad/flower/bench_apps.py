@@ -118,7 +118,7 @@ def plain(folder: Path, clients: int) -> App:
 
 def deployed(folder: Path, clients: int, settings: Path) -> App:
     """FedAvg with precad, where server A's settings are."""
-    strategy = f"PrecadStrategy({_INNER}, ServerA.deployed(Path({str(settings)!r})))"
+    strategy = f"PrecadStrategy({_INNER}, ServerA.deployed(Path({str(settings)!r})), patience=900)"
     _write(folder, clients, _APP, IMPORTS=_IMPORTS, MOD="PrecadMod()", STRATEGY=strategy)
     return App(folder, f"kept {clients} submissions")
 
@@ -126,7 +126,7 @@ def deployed(folder: Path, clients: int, settings: Path) -> App:
 def simulated(folder: Path, clients: int) -> App:
     """FedAvg with precad, with all keys in one folder."""
     server = f"ServerA.simulated({_FOLDER}, np.zeros(dim), *task(dim, CLIENTS, rounds))"
-    mod, strategy = f"PrecadMod({_FOLDER})", f"PrecadStrategy({_INNER}, {server})"
+    mod, strategy = f"PrecadMod({_FOLDER})", f"PrecadStrategy({_INNER}, {server}, patience=900)"
     _write(folder, clients, _APP, IMPORTS=_IMPORTS, MOD=mod, STRATEGY=strategy)
     return App(folder, f"kept {clients} submissions")
 
