@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "params": {"errors", "mpc", "privacy"},
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
     "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol"},
-    "flower": {"errors", "mpc", "params", "protocol", "services"},
+    "flower": {"errors", "mpc", "privacy", "params", "protocol", "services", "learning"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "learning"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "baselines": {"errors"},

@@ -17,11 +17,9 @@ HERE = Path(__file__).parent
 DIM = 500
 
 
-def deployment(
-    folder: Path, clients: tuple[str, ...], rounds: int, noise_multiplier: float = 1.0, **extra: str
-) -> Deployment:
+def deployment(folder: Path, clients: tuple[str, ...], rounds: int, noise_multiplier: float = 1.0) -> Deployment:
     """The parties of the example's task, ready to be started."""
-    parties = Deployment(folder, clients, extra)
+    parties = Deployment(folder, clients)
     bounds = Params(
         dim=DIM,
         clients=len(clients),

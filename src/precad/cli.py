@@ -158,7 +158,7 @@ def bench_deployment(
     rounds: Annotated[int, typer.Option(help="Rounds that are timed.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Time a round on Flower, in simulation and over real processes, with plain updates and with precad."""
+    """Time a round on Flower, in simulation and over real processes, with plain updates, precad, and SecAgg+."""
     with plain_errors(), working("timing rounds on Flower"):
         try:
             from precad.flower import bench as benchmark
@@ -169,9 +169,9 @@ def bench_deployment(
         typer.echo(json.dumps(rows, indent=2))
         return
     for kind, row in rows.items():
-        typer.echo(
-            f"{kind:>10}  plain {row['plain_s']:.2f} s  precad {row['precad_s']:.2f} s  {row['ratio']:.2f} times"
-        )
+        beside = f"  SecAgg+ {row['secagg_s']:.2f} s  {row['secagg_ratio']:.2f} times" if "secagg_s" in row else ""
+        plain = f"plain {row['plain_s']:.2f} s  precad {row['precad_s']:.2f} s  {row['ratio']:.2f} times"
+        typer.echo(f"{kind:>10}  {plain}{beside}")
 
 
 @bench.command()

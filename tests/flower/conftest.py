@@ -1,10 +1,12 @@
-"""Without the extra ``flower`` nothing here is collected."""
+"""Without the extra ``flower`` nothing here is collected; without torch, nothing by record."""
 
 from importlib.util import find_spec
 
 import pytest
 
 collect_ignore_glob = [] if find_spec("flwr") else ["*.py"]
+if not find_spec("torch"):
+    collect_ignore_glob.append("test_records.py")
 
 
 @pytest.fixture(autouse=True)

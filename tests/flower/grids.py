@@ -128,4 +128,4 @@ def server(folder: Path, clients: int = 3, training: Training = TRAINING) -> Ser
 
 
 def kit(folder: Path, number: int) -> Kit:
-    return Kit(folder, f"client-{number:04}")
+    return Kit(folder, f"client-{number:04}", durable=False)

@@ -1,15 +1,13 @@
 """Where each party's files are, and who may say so."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from precad.flower import wire
-from precad.flower.mod import REFUSED, PrecadMod
+from precad.flower.mod import PrecadMod
 from precad.flower.parties import KIT, NAME, PARTITION, Kit
-from precad.params import Unit
 from precad.services import task as tasks
 from precad.services.client import RefusedError
 from precad.services.keys import is_signed
@@ -43,6 +41,15 @@ def test_nothing_that_a_sends_names_a_kit(tmp_path: Path) -> None:
         Kit.of(context(partition_id=3), tmp_path / "s")
 
 
+def test_only_a_simulation_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    server = grids.server(tmp_path / "s")
+    named = Kit.of(context(precad_kit=str(tmp_path / "s"), precad_name="client-0001"), tmp_path / "s")
+    opened = named.client(named.task()), grids.kit(tmp_path / "s", 2).client(named.task()), server.leader.store
+    assert [each._connection.execute("PRAGMA synchronous").fetchone() for each in opened] == [(2,), (0,), (0,)]
+    for each in (*opened, server.leader):
+        each.close()
+
+
 def test_a_folder_with_other_things_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="holds other things than a simulation, and is not removed"):
@@ -68,17 +75,6 @@ def test_a_node_says_which_client_it_is(tmp_path: Path) -> None:
     proof = wire.read(reply, wire.PROOF) or b""
     assert is_signed(member.identity.key, wire.introduction(task, b"fresh", 7), proof)
     assert not is_signed(member.identity.key, wire.introduction(task, b"fresh", 8), proof)
-
-
-def test_a_task_by_record_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The mod takes any training: it cannot bound what one record does to it."""
-    task = grids.server(tmp_path / "s").leader.task
-    replace(task, bounds=replace(task.bounds, unit=Unit.RECORD)).save(tmp_path / "s" / "task.json")
-    invitation = RecordDict({wire.RECORD: ConfigRecord({wire.INVITATION: b""})})
-    message = Message(invitation, dst_node_id=7, message_type=MessageType.TRAIN)
-    reply = PrecadMod(tmp_path / "s")(message, context(partition_id=0), no_app)
-    assert reply.error.code == REFUSED
-    assert "the task's unit must be client" in caplog.text
 
 
 def no_app(_message: Message, _context: Context) -> Message:

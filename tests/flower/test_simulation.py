@@ -1,32 +1,46 @@
-"""The example in Flower's own simulation."""
+"""The example and the benchmark in Flower's own simulation: one Ray for all of them, as it is slow to start."""
 
-import shutil
 import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from precad.flower import bench
 from precad.flower.loopback import Simulation
+from precad.params import Unit
 from precad.services import task as tasks
-from tests.flower.test_deployment import EXAMPLE, model_in
+from tests.flower.test_deployment import copy_of_example, model_in
 
-CLIENTS, ROUNDS = 4, 2
+CLIENTS, ROUNDS, PATIENCE = 3, 2, 1200
 
 
 @pytest.mark.heavy
-def test_the_example_in_flower_s_simulation(tmp_path: Path) -> None:
+def test_flower_s_simulation(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("ray")
-    app, simulation = shutil.copytree(EXAMPLE, tmp_path / "app"), Simulation(tmp_path)
-    size = ("--federation-config", f"num-supernodes={CLIENTS}", "--run-config", f"num-server-rounds={ROUNDS}")
+    simulation = Simulation(tmp_path)
     with simulation.running():
-        printed = simulation.flwr("run", str(app), "ours", "--stream", *size, timeout=900)
-    folder = tmp_path / "simulation"
-    assert np.array_equal(model_in(folder / "a.db"), model_in(folder / "b.db")), printed
-    assert len(tasks.load(folder / "task.json").roster) == CLIENTS
+        check_example(simulation, Unit.CLIENT)
+        check_example(simulation, Unit.RECORD)
+        seconds = bench.in_simulation(simulation, dim=100, clients=2, rounds=1)
+    assert not simulation.started
+    assert seconds.keys() == {"plain_s", "precad_s", "ratio", "secagg_s", "secagg_ratio"}
+    assert min(seconds.values()) > 0
+
+
+def check_example(simulation: Simulation, unit: Unit) -> None:
+    """Every client counts in every round, and both servers have the same model."""
+    app, folder = simulation.folder / unit.value, simulation.folder / "simulation"
+    copy_of_example(app)
+    settings = ("--run-config", f'num-server-rounds={ROUNDS} unit="{unit.value}"')
+    size = ("--federation-config", f"num-supernodes={CLIENTS}")
+    printed = simulation.flwr("run", str(app), "ours", "--stream", *settings, *size, timeout=PATIENCE)
+    assert printed.count(f"kept {CLIENTS} submissions") == ROUNDS, printed
+    assert np.array_equal(model_in(folder / "a.db"), model_in(folder / "b.db"))
+    task = tasks.load(folder / "task.json")
+    assert (len(task.roster), task.bounds.unit) == (CLIENTS, unit)
     connection = sqlite3.connect(folder / "a.db")
     statuses = [status for (status,) in connection.execute("SELECT status FROM rounds")]
     connection.close()
-    assert statuses == ["settled"] * ROUNDS, printed
-    assert printed.count(f"kept {CLIENTS} submissions") == ROUNDS
+    assert statuses == ["settled"] * ROUNDS

@@ -35,6 +35,12 @@ def test_rounds_are_counted_per_client(ledger: Ledger) -> None:
     assert ledger.verify() == list(ledger.entries())[-1].link
 
 
+def test_only_a_simulation_does_not_wait_for_the_disk(ledger: Ledger, tmp_path: Path) -> None:
+    quick = Ledger(tmp_path / "quick.sqlite", TERMS, durable=False)
+    waits = [each._connection.execute("PRAGMA synchronous").fetchone() for each in (ledger, quick)]
+    assert waits == [(2,), (0,)]
+
+
 def test_a_retried_round_counts_once(ledger: Ledger) -> None:
     first = ledger.record(0, ["bank", "lab"])
     assert ledger.record(0, ["lab", "bank"]) == first

@@ -100,3 +100,9 @@ def test_commits_are_on_the_disk(store: Store) -> None:
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert connection.execute("PRAGMA secure_delete").fetchone() == (1,)
+
+
+def test_only_a_simulation_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    quick = Store(tmp_path / "quick.db", TASK, "alpha", durable=False)
+    assert quick._connection.execute("PRAGMA synchronous").fetchone() == (0,)
+    quick.close()

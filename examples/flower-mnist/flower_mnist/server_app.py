@@ -11,6 +11,7 @@ from flower_mnist import simulation
 from flower_mnist.task import Net, accuracy, load_records
 from precad.flower import PrecadStrategy, ServerA
 from precad.flower.arrays import vector_of
+from precad.params import Unit
 
 app = ServerApp()
 
@@ -22,7 +23,10 @@ def main(grid: Grid, context: Context) -> None:
     checkpoints = str(context.run_config["checkpoints"])
     initial = ArrayRecord(Net().state_dict())
     clients = len(list(grid.get_node_ids()))
-    server = ServerA.deployed(Path(settings)) if settings else simulation.server(initial, clients, rounds)
+    if settings:
+        server = ServerA.deployed(Path(settings))
+    else:
+        server = simulation.server(initial, clients, rounds, Unit(context.run_config["unit"]))
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
         if checkpoints:

@@ -1,7 +1,8 @@
-"""What a round costs on Flower: the same clients with plain updates and with precad, in the same run of this program.
+"""What a round costs on Flower: the same clients with plain updates, with precad, and with Flower's own SecAgg+.
 
-The clients do nothing but add to the model, so that all the time is Flower's and precad's. They import torch, if it is
-installed, as an app that trains does. The first round, with its start-up, is not counted.
+All share one SuperLink, and one Ray or the same SuperNodes. The clients do nothing but add to the model, so that all
+the time is Flower's and precad's. The first round, with its start-up, is not counted. In simulation a plain round is
+mostly Flower's waiting, so on a machine that does much else the ratio grows with what precad computes.
 """
 
 import statistics
@@ -11,81 +12,55 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from precad.flower import bench_apps
+from precad.flower.bench_apps import App
 from precad.flower.loopback import Deployment, Processes, Simulation
 from precad.params import Params, Unit
 from precad.services.task import Training
 
-_PROJECT = """[project]
-name = "bench"
-version = "1.0.0"
-dependencies = ["flwr>=1.41"]
-[tool.flwr.app]
-publisher = "precad"
-[tool.flwr.app.components]
-serverapp = "bench_app:server"
-clientapp = "bench_app:client"
-[tool.flwr.app.config]
-rounds = 1
-dim = 1
-precad = ""
-times = ""
-"""
-
-_APP = """import os
-import time
-from contextlib import suppress
-from pathlib import Path
-
-import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-from flwr.serverapp.strategy import FedAvg
-
-with suppress(ImportError):
-    import torch
-{imports}
-client = ClientApp(mods=[{mod}])
-server = ServerApp()
-
-@client.train()
-def train(message, context):
-    model = message.content["arrays"]["model"].numpy()
-    arrays = ArrayRecord({{"model": Array(model + np.float32(1e-3))}})
-    metrics = MetricRecord({{"num-examples": 1}})
-    return Message(RecordDict({{"arrays": arrays, "metrics": metrics}}), reply_to=message)
-
-@server.main()
-def main(grid, context):
-    config = context.run_config
-    def mark(number, arrays):
-        with open(config["times"], "a") as file:
-            file.write(f"{{time.monotonic()}}\\n")
-    arrays = ArrayRecord({{"model": Array(np.zeros(config["dim"], np.float32))}})
-    while len(list(grid.get_node_ids())) < {clients}:
-        time.sleep(0.5)
-    strategy = {strategy}
-    strategy.start(grid, arrays, num_rounds=config["rounds"], evaluate_fn=mark)
-"""
-
-_IMPORTS = """
-from precad.flower import PrecadMod, PrecadStrategy, ServerA
-from precad.flower.bench import task
-"""
+SIMULATED_ROUNDS = 4
+"""A simulated round takes a fraction of a second: so many times more of them are timed."""
 
 
 def run(dim: int, clients: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Seconds per round, the median of ``rounds``, for both ways to run Flower."""
-    names = tuple(f"client-{number}" for number in range(clients))
-    results = {}
-    for kind in ("simulation", "deployment"):
-        seconds = {}
-        for mode in ("plain", "precad"):
-            with TemporaryDirectory(prefix="precad-bench-") as folder:
-                seconds[mode] = _seconds(Path(folder) / "run", kind, mode, names, dim, rounds)
-        ratio = seconds["precad"] / seconds["plain"]
-        results[kind] = {"plain_s": seconds["plain"], "precad_s": seconds["precad"], "ratio": ratio}
-    return results
+    """Seconds per round, medians, for both ways to run Flower."""
+    if rounds < 1 or clients < 2:
+        raise ValueError(f"at least one round of two clients is timed, got {rounds} of {clients}")
+    with TemporaryDirectory(prefix="precad-bench-") as name:
+        simulation = Simulation(Path(name) / "simulation")
+        simulation.folder.mkdir()
+        with simulation.running():
+            simulated = in_simulation(simulation, dim, clients, SIMULATED_ROUNDS * rounds)
+        deployment = Deployment(Path(name) / "run", tuple(f"client-{number}" for number in range(clients)))
+        deployment.prepare(np.zeros(dim), *task(dim, clients, rounds + 1))
+        with deployment.running():
+            deployed = in_deployment(deployment, dim, rounds)
+    return {"simulation": simulated, "deployment": deployed}
+
+
+def in_simulation(parties: Simulation, dim: int, clients: int, rounds: int) -> dict[str, float]:
+    """Seconds per round in a simulation that is running."""
+    size = ("--federation-config", f"num-supernodes={clients}")
+    apps = parties.folder / "apps"
+    plain_s = _seconds(parties, bench_apps.plain(apps / "plain", clients), dim, rounds, *size)
+    precad_s = _seconds(parties, bench_apps.simulated(apps / "precad", clients), dim, rounds, *size)
+    secagg_s = _seconds(parties, bench_apps.secagg(apps / "secagg", clients), dim, rounds, *size)
+    return {
+        "plain_s": plain_s,
+        "precad_s": precad_s,
+        "ratio": precad_s / plain_s,
+        "secagg_s": secagg_s,
+        "secagg_ratio": precad_s / secagg_s,
+    }
+
+
+def in_deployment(parties: Deployment, dim: int, rounds: int) -> dict[str, float]:
+    """Seconds per round over processes that are running, on a task of ``rounds + 1`` rounds."""
+    apps, clients = parties.folder / "apps", len(parties.clients)
+    plain_s = _seconds(parties, bench_apps.plain(apps / "plain", clients), dim, rounds)
+    settings = parties.folder / "a" / "a.toml"
+    precad_s = _seconds(parties, bench_apps.deployed(apps / "precad", clients, settings), dim, rounds)
+    return {"plain_s": plain_s, "precad_s": precad_s, "ratio": precad_s / plain_s}
 
 
 def task(dim: int, clients: int, rounds: int) -> tuple[Params, Training]:
@@ -105,42 +80,12 @@ def task(dim: int, clients: int, rounds: int) -> tuple[Params, Training]:
     return bounds, training
 
 
-def _seconds(folder: Path, kind: str, mode: str, names: tuple[str, ...], dim: int, rounds: int) -> float:
-    bounds, training = task(dim, len(names), rounds + 1)
-    parties: Processes
-    if kind == "deployment":
-        parties = Deployment(folder, names)
-        parties.prepare(np.zeros(dim), bounds, training)
-        server = "ServerA.deployed(Path(config['precad']))"
-    else:
-        folder.mkdir()
-        parties = Simulation(folder)
-        place = "Path(os.environ['PRECAD_SIMULATION']), np.zeros(config['dim'])"
-        server = f"ServerA.simulated({place}, *task(config['dim'], {len(names)}, config['rounds']))"
-    app = _write_app(folder / "app", mode, kind, server, len(names))
-    times = folder / "times"
-    files = f'precad="{folder / "a" / "a.toml"}" times="{times}"'
-    settings = ["--run-config", f"{files} rounds={rounds + 1} dim={dim}"]
-    if kind == "simulation":
-        settings += ["--federation-config", f"num-supernodes={len(names)}"]
-    with parties.running():
-        printed = parties.flwr("run", str(app), "ours", "--stream", *settings, timeout=3600)
+def _seconds(parties: Processes, app: App, dim: int, rounds: int, *options: str) -> float:
+    """The median of ``rounds`` rounds, after a first one. A round without all clients is an error, not a fast round."""
+    times = app.folder / "times"
+    settings = ("--run-config", f'times="{times}" rounds={rounds + 1} dim={dim}')
+    printed = parties.flwr("run", str(app.folder), "ours", "--stream", *settings, *options, timeout=3600)
     marks = [float(line) for line in times.read_text().split()] if times.exists() else []
-    if len(marks) != rounds + 2:
-        raise RuntimeError(f"the app did not finish:\n{printed}")
+    if len(marks) != rounds + 2 or printed.count(app.complete) != rounds + 1:
+        raise RuntimeError(f"the app {app.folder.name} did not finish, or not with all clients:\n{printed}")
     return statistics.median(after - before for before, after in pairwise(marks[1:]))
-
-
-def _write_app(folder: Path, mode: str, kind: str, server: str, clients: int) -> Path:
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text(_PROJECT)
-    inner = "FedAvg(fraction_evaluate=0.0)"
-    place = "Path(os.environ['PRECAD_SIMULATION'])" if kind == "simulation" else ""
-    text = _APP.format(
-        imports=_IMPORTS if mode == "precad" else "",
-        mod=f"PrecadMod({place})" if mode == "precad" else "",
-        strategy=f"PrecadStrategy({inner}, {server})" if mode == "precad" else inner,
-        clients=clients,
-    )
-    (folder / "bench_app.py").write_text(text)
-    return folder

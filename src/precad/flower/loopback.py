@@ -6,6 +6,7 @@ In real life each folder of a :class:`Deployment` is on another machine: docs/de
 import datetime
 import ipaddress
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -35,6 +36,11 @@ CLOSED_NETWORK = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
+SLOW = 300.0
+"""Seconds that a process has to start, and a command to end, on a machine that does much else."""
+STOPPING = 20.0
+RAY_ATTEMPTS = 4
+"""Ray gives up by itself if one of its processes takes more than 30 seconds to start."""
 
 
 @dataclass
@@ -58,9 +64,9 @@ class Processes:
                 start_new_session=True,
             )
 
-    def wait_for(self, name: str, port: int, seconds: float = 120) -> None:
+    def wait_for(self, name: str, port: int) -> None:
         """Wait until a process listens."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + SLOW
         while time.monotonic() < deadline and self.started[name].poll() is None:
             with socket.socket() as attempt:
                 if attempt.connect_ex(("127.0.0.1", port)) == 0:
@@ -68,7 +74,7 @@ class Processes:
             time.sleep(0.2)
         raise RuntimeError(f"{name} does not listen: see {self.folder / name}.log")
 
-    def flwr(self, *arguments: str, timeout: float = 300) -> str:
+    def flwr(self, *arguments: str, timeout: float = SLOW) -> str:
         """Run Flower's command line to its end; what it printed."""
         done = subprocess.run(
             [str(BIN / "flwr"), *arguments],
@@ -90,14 +96,15 @@ class Processes:
         (self.folder / "flwr" / "config.toml").write_text(text)
 
     def stop(self) -> None:
-        """Stop all, and what they started, the last one first."""
-        for process in reversed(self.started.values()):
-            for how in (signal.SIGTERM, signal.SIGKILL):
-                try:
-                    os.killpg(process.pid, how)
-                    process.wait(20)
-                except (ProcessLookupError, subprocess.TimeoutExpired):
-                    continue
+        """Stop all, and what they started: ask, the last one first, and end those that take too long."""
+        processes = list(reversed(self.started.values()))
+        for process in processes:
+            _signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + STOPPING
+        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process in processes:
+            _signal(process, signal.SIGKILL)
             process.wait()
         self.started.clear()
 
@@ -122,10 +129,9 @@ class Processes:
 
 @dataclass
 class Deployment(Processes):
-    """Server B, a SuperLink and a SuperNode for each client. ``extra`` adds to a client's node config, by its name."""
+    """Server B, a SuperLink and a SuperNode for each client."""
 
     clients: tuple[str, ...]
-    extra: dict[str, str] = field(default_factory=dict)
 
     def prepare(self, model: NDArray[np.float64], bounds: Params, training: Training) -> None:
         """What the parties do once, each for itself; then the task, and the kits."""
@@ -174,11 +180,11 @@ class Deployment(Processes):
 
     def _start_node(self, number: int, name: str, superlink: int) -> None:
         own = self.folder / name
-        settings = f'precad-kit="{own}" precad-name="{name}" partition-id={number} {self.extra.get(name, "")}'
+        settings = f'precad-kit="{own}" precad-name="{name}" partition-id={number}'
         trusted = ("--root-certificates", str(self.folder / "tls" / "ca.pem"))
         key = ("--auth-supernode-private-key", str(own / "node.key"))
         address = ("--superlink", f"127.0.0.1:{superlink}", "--host", "127.0.0.1", "--port", str(free_port()))
-        self.launch(name, "flower-supernode", *trusted, *key, *address, "--node-config", settings.strip())
+        self.launch(name, "flower-supernode", *trusted, *key, *address, "--node-config", settings)
 
 
 class Simulation(Processes):
@@ -186,24 +192,53 @@ class Simulation(Processes):
 
     def start(self) -> None:
         """Start Ray and the SuperLink."""
-        link, ray = free_port(), free_port()
-        self.variables |= {"RAY_ADDRESS": f"127.0.0.1:{ray}", "PRECAD_SIMULATION": str(self.folder / "simulation")}
-        self.connect(f"127.0.0.1:{link}", "insecure = true")
         (self.folder / "plasma").mkdir()
-        where = (f"--port={ray}", f"--plasma-directory={self.folder / 'plasma'}", "--object-store-memory=200000000")
-        quiet = ("--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats")
-        self.launch("ray", "ray", "start", "--head", "--block", *where, *quiet)
-        self.wait_for("ray", ray)
+        self.variables["PRECAD_SIMULATION"] = str(self.folder / "simulation")
+        for _ in range(RAY_ATTEMPTS):
+            if self._start_ray(free_port()):
+                break
+        else:
+            raise RuntimeError(f"Ray does not start: see {self.folder / 'ray.log'}")
+        link = free_port()
+        self.connect(f"127.0.0.1:{link}", "insecure = true")
         listening = ("--host", "127.0.0.1", "--port", str(link))
         self.launch("superlink", "flower-superlink", "--simulation", "--insecure", *listening)
         self.wait_for("superlink", link)
 
+    def _start_ray(self, port: int) -> bool:
+        """Whether Ray started; it may not, on a machine that is too busy."""
+        self.variables["RAY_ADDRESS"] = f"127.0.0.1:{port}"
+        where = (f"--port={port}", f"--plasma-directory={self.folder / 'plasma'}", "--object-store-memory=200000000")
+        quiet = ("--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats")
+        (self.folder / "ray.log").unlink(missing_ok=True)
+        self.launch("ray", "ray", "start", "--head", "--block", *where, *quiet)
+        process, deadline = self.started["ray"], time.monotonic() + SLOW
+        while process.poll() is None and time.monotonic() < deadline:
+            if "Ray runtime started" in (self.folder / "ray.log").read_text():
+                return True
+            time.sleep(0.2)
+        self.stop()
+        return False
+
 
 def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    """A port on which nobody listens, and which no connection is given by the system, as those are from 32768 on."""
+    while True:
+        with socket.socket() as listening:
+            try:
+                port = 20_000 + secrets.randbelow(12_000)
+                listening.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def _signal(process: "subprocess.Popen[bytes]", how: signal.Signals) -> None:
+    """Signal a process's whole group, of which some may be left when it is not."""
+    try:
+        os.killpg(process.pid, how)
+    except ProcessLookupError:
+        return
 
 
 def _make_certificates(folder: Path, now: datetime.datetime) -> None:

@@ -1,7 +1,8 @@
 """The client: a mod around an app's training, and all that leaves it is a sealed submission of a fixed length.
 
-The app trains as it likes; the guarantee is about the client as a whole (unit ``client``). Its metrics, its sample
-count, its arrays and the words of its errors stay on the node: the reply is built anew (PROTOCOL §9).
+With the unit ``client`` the app trains as it likes, and the guarantee is about the client as a whole; with the unit
+``record`` it replies with :func:`precad.flower.records.record_update`. Its metrics, its sample count, its arrays and
+the words of its errors stay on the node: the reply is built anew (PROTOCOL §9).
 """
 
 import logging
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 from precad.flower import wire
 from precad.flower.arrays import Layout, vector_of
 from precad.flower.parties import Kit
-from precad.params import Unit
+from precad.mpc import fixed_point
+from precad.params import Params, Unit
 from precad.services.client import Client, RefusedError
 from precad.services.keys import sign
+from precad.services.task import Task
 
 LOG = logging.getLogger("flwr.precad")
 REFUSED = 1000
@@ -55,10 +58,7 @@ class PrecadMod:
             return _introduce(kit, ask, context.node_id)
         if invitation is None:
             raise RefusedError("a message without an invitation: server A does not use PrecadStrategy")
-        task = kit.task()
-        if task.bounds.unit is not Unit.CLIENT:
-            raise RefusedError("any training is private by client, not by record: the task's unit must be client")
-        client = kit.client(task)
+        client = kit.client(kit.task())
         try:
             _hear(client, wire.read(message, wire.TOLD))
             reply = _train(client, invitation, message, context, call_next)
@@ -90,17 +90,47 @@ def _train(
     joined = client.join(invitation, _vector(received))
     if joined.reply is not None:
         return joined.reply
-    layout = Layout.of(received)
-    handed = layout.record(_vector(received), np.float32)
-    others = {key: record for key, record in message.content.items() if key not in (name, wire.RECORD)}
+    handed = Layout.of(received).record(_vector(received), np.float32)
+    others = {key: record for key, record in message.content.items() if key not in (name, wire.RECORD, wire.LOCAL)}
     message.content = RecordDict({name: handed, **others})
+    by_record = client.task.bounds.unit is Unit.RECORD
+    if by_record:
+        message.content[wire.LOCAL] = _local_terms(client.task, client.name)
     trained = call_next(message, context)
     if trained.has_error():
         raise RefusedError("the app answered with an error")
+    update = _summed(trained, client.task.bounds) if by_record else _moved(trained, handed)
+    return client.answer(joined, update)
+
+
+def _moved(trained: Message, handed: ArrayRecord) -> NDArray[np.float64]:
+    """How far any training moved the model."""
     _, returned = _only_arrays(trained)
-    if Layout.of(returned) != layout:
+    if Layout.of(returned) != Layout.of(handed):
         raise RefusedError("the app's arrays have other names, shapes or another order than the model that was sent")
-    return client.answer(joined, _vector(returned) - _vector(handed))
+    return _vector(returned) - _vector(handed)
+
+
+def _summed(trained: Message, bounds: Params) -> NDArray[np.float64]:
+    """The sum of a record update. Of any other training nobody knows what one record does to it."""
+    record = trained.content.array_records.get(wire.SUM)
+    if record is None:
+        raise RefusedError("the task is by record: the app must reply with precad.flower.records.record_update")
+    total = record[wire.SUM].numpy()
+    if total.dtype != np.int64 or total.shape != (bounds.dim,):
+        raise RefusedError(f"a record update has {bounds.dim} integers, got {total.dtype} of shape {total.shape}")
+    return fixed_point.decode(total, bounds.fractional_bits)
+
+
+def _local_terms(task: Task, client: str) -> ConfigRecord:
+    return ConfigRecord(
+        {
+            "record_bound": task.bounds.record_bound,
+            "record_rate": task.training.record_rate,
+            "fractional_bits": task.bounds.fractional_bits,
+            "records": task.members[client].records,
+        }
+    )
 
 
 def _only_arrays(message: Message) -> tuple[str, ArrayRecord]:

@@ -38,6 +38,8 @@ class Kit:
 
     folder: Path
     name: str
+    durable: bool = True
+    """False in a simulation, whose state need not outlive a power cut."""
 
     @classmethod
     def of(cls, context: Context, simulated: Path | None) -> "Kit":
@@ -51,7 +53,7 @@ class Kit:
         number = int(settings[PARTITION])
         if not 0 <= number < len(names):
             raise RefusedError(f"node {number} of a simulation with {len(names)} clients")
-        return cls(simulated, names[number])
+        return cls(simulated, names[number], durable=False)
 
     def task(self) -> Task:
         """The task that the client joined."""
@@ -63,7 +65,7 @@ class Kit:
 
     def client(self, task: Task) -> Client:
         """The client, on its state."""
-        return Client(task, self.name, self.key(), self.folder / f"{self.name}.db")
+        return Client(task, self.name, self.key(), self.folder / f"{self.name}.db", durable=self.durable)
 
     def write_log(self, client: Client) -> None:
         """Bring the audit log's file up to date."""
@@ -85,18 +87,22 @@ class ServerA:
         return cls(own.open_leader(transport), own.audit_log)
 
     @classmethod
-    def simulated(cls, folder: Path, model: NDArray[np.float64], bounds: Params, training: Training) -> "ServerA":
+    def simulated(
+        cls, folder: Path, model: NDArray[np.float64], bounds: Params, training: Training, *, records: int = 1
+    ) -> "ServerA":
         """Both servers and ``bounds.clients`` clients of a new task, all in one folder: to try out, private for nobody.
 
-        A folder of an earlier simulation is made anew.
+        ``records`` is |D_i| of each client, which counts if the unit is a record.
+        A folder of an earlier simulation is made anew. What is written does not wait for the disk.
         """
         task = _new_simulation(folder, model, replace(bounds, clients=1), training)
         for number in range(bounds.clients):
-            task = task.with_member(keys.new_client(folder, f"client-{number:04}"), 1)
+            task = task.with_member(keys.new_client(folder, f"client-{number:04}"), records)
         task.save(folder / "task.json")
         signing = {role: keys.load_private(folder / f"{task.server(role).name}.key") for role in Role}
-        helper = HelperServer(task, signing[Role.B], folder / "b.db", model)
-        leader = Leader(task, signing[Role.A], folder / "a.db", model, MemoryTransport(helper))
+        helper = HelperServer(task, signing[Role.B], folder / "b.db", model, durable=False)
+        transport = MemoryTransport(helper)
+        leader = Leader(task, signing[Role.A], folder / "a.db", model, transport, durable=False)
         return cls(leader, folder / "a.audit.log")
 
     def write_log(self) -> None:

@@ -1,4 +1,4 @@
-"""What precad puts into Flower's messages: one ConfigRecord, of these keys."""
+"""What precad puts into Flower's messages: one ConfigRecord, of these keys; and what mod and app say to each other."""
 
 from flwr.app import ConfigRecord, Message
 
@@ -19,6 +19,11 @@ TOLD = "told"
 """A → node: what became of its last submission."""
 REPLY = "reply"
 """Node → A: the sealed submission."""
+
+LOCAL = "precad-local"
+"""Mod → app, by record: a ConfigRecord with R, p, f and |D_i|. It never comes from A."""
+SUM = "precad-sum"
+"""App → mod, by record: an ArrayRecord with the update on the grid. It never leaves the node."""
 
 
 def introduction(task: Digest, ask: bytes, node: int) -> Digest:

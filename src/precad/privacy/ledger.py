@@ -67,16 +67,17 @@ class LedgerError(PrecadError):
 class Ledger:
     """An open ledger. Every method reads or writes the disk; nothing is remembered.
 
-    Threads take turns, processes too; a process that was forked opens the ledger anew.
+    Threads take turns, processes too; a process that was forked opens the ledger anew. ``durable=False`` is for
+    simulations: what is counted then outlives the process, but not a power cut.
     """
 
-    def __init__(self, path: Path, terms: Terms) -> None:
+    def __init__(self, path: Path, terms: Terms, *, durable: bool = True) -> None:
         self._terms = terms
         self._path = path
         self._turn = threading.Lock()
         self._process = os.getpid()
         with _plain_errors(path):
-            self._connection = _connect(path)
+            self._connection = _connect(path, "FULL" if durable else "OFF")
         weakref.finalize(self, self._connection.close)
         with self._transaction() as connection:
             for statement in _SCHEMA:
@@ -255,11 +256,11 @@ def _plain_errors(path: Path) -> Iterator[None]:
         raise LedgerError(f"the ledger {path} cannot be read or written: {error}") from None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     """Kept open while the ledger is: a commit is then one write that the disk confirms."""
     connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
     return connection
 
 

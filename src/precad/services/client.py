@@ -45,18 +45,18 @@ class Joined:
 
 
 class Client:
-    """One client. Not for use by several threads at once."""
+    """One client. Not for use by several threads at once. ``durable=False`` is for simulations."""
 
-    def __init__(self, task: Task, name: str, key: Ed25519PrivateKey, path: Path) -> None:
+    def __init__(self, task: Task, name: str, key: Ed25519PrivateKey, path: Path, *, durable: bool = True) -> None:
         if name not in task.members:
             raise ValueError(f"{name} is not in the task's roster")
         if key.public_key().public_bytes_raw() != task.members[name].identity.key:
             raise ValueError(f"the key is not the one that the roster gives for {name}")
         self.task, self.name, self._key = task, name, key
-        self._connection = connect(path)
+        self._connection = connect(path, durable=durable)
         self._own(f"{name} in task {task.digest.hex()}", path)
         with in_words():
-            self.ledger = Ledger(path, task.terms)
+            self.ledger = Ledger(path, task.terms, durable=durable)
 
     def close(self) -> None:
         """Let go of the file."""

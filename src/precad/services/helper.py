@@ -22,8 +22,10 @@ from precad.services.transport import Exchange
 class HelperServer(Server):
     """Server B of a task."""
 
-    def __init__(self, task: Task, key: Ed25519PrivateKey, path: Path, model: NDArray[np.float64]) -> None:
-        super().__init__(task, Role.B, key, path, model)
+    def __init__(
+        self, task: Task, key: Ed25519PrivateKey, path: Path, model: NDArray[np.float64], *, durable: bool = True
+    ) -> None:
+        super().__init__(task, Role.B, key, path, model, durable=durable)
         self.rejections: list[Rejected] = []
         """Of the last batch of submissions, for the operator's log."""
 

@@ -37,8 +37,10 @@ class Leader(Server):
         path: Path,
         model: NDArray[np.float64],
         transport: Transport,
+        *,
+        durable: bool = True,
     ) -> None:
-        super().__init__(task, Role.A, key, path, model)
+        super().__init__(task, Role.A, key, path, model, durable=durable)
         self._transport = transport
 
     def model(self) -> NDArray[np.float64]:

@@ -35,9 +35,18 @@ T = TypeVar("T")
 
 
 class Server:
-    """A server of a task. Not for use by several threads at once."""
+    """A server of a task. Not for use by several threads at once. ``durable=False`` is for simulations."""
 
-    def __init__(self, task: Task, role: Role, key: Ed25519PrivateKey, path: Path, model: NDArray[np.float64]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        role: Role,
+        key: Ed25519PrivateKey,
+        path: Path,
+        model: NDArray[np.float64],
+        *,
+        durable: bool = True,
+    ) -> None:
         self.task, self.role, self._key = task, role, key
         self.identity, self.peer = task.server(role), task.server(Role.B if role is Role.A else Role.A)
         if key.public_key().public_bytes_raw() != self.identity.key:
@@ -45,9 +54,9 @@ class Server:
         if model_digest(model) != task.model or model.size != task.bounds.dim:
             raise ValueError("the initial model is not the one that the task names")
         task.check_budget()
-        self.store = Store(path, task, self.identity.name)
+        self.store = Store(path, task, self.identity.name, durable=durable)
         self.store.start_from(model)
-        self.ledger = Ledger(path, task.terms)
+        self.ledger = Ledger(path, task.terms, durable=durable)
         self._current: Replay | None = None
 
     def close(self) -> None:

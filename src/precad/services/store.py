@@ -67,11 +67,14 @@ class Kept(Redacted):
 
 
 class Store:
-    """An open store. Each method is one transaction: done for ever when it returns, or not at all."""
+    """An open store. Each method is one transaction: done for ever when it returns, or not at all.
 
-    def __init__(self, path: Path, task: Task, party: str) -> None:
+    ``durable=False`` is for simulations: see :func:`connect`.
+    """
+
+    def __init__(self, path: Path, task: Task, party: str, *, durable: bool = True) -> None:
         self._lock = threading.RLock()
-        self._connection = connect(path)
+        self._connection = connect(path, durable=durable)
         owner = f"{party} in task {task.digest.hex()}"
         with self._transaction() as execute:
             for statement in _SCHEMA:
@@ -253,8 +256,12 @@ class Store:
                 raise
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection whose commits are on the disk when they return, to a file that its owner alone can read."""
+def connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
+    """A connection whose commits are on the disk when they return, to a file that its owner alone can read.
+
+    Without ``durable`` they are the operating system's by then: they outlive the process, but not a power cut. Only
+    a simulation, in which there is nothing to protect, may do without.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
@@ -262,7 +269,8 @@ def connect(path: Path) -> sqlite3.Connection:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
     with in_words():
         connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+        synchronous = "FULL" if durable else "OFF"
+        for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
 
