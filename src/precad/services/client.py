@@ -115,7 +115,7 @@ class Client:
             told = decode(message, Told)
         except ProtocolError as error:
             raise RefusedError(str(error)) from None
-        sent = [line.events for line in map(receipts.parse, self.log()) if line.events.round == told.round]
+        sent = [receipts.parse(line).events for line in self.log(told.round)]
         own = Verdict(self.name, told.header.hex(), told.verdict, self.participations())
         if told.task != self.task.digest or not sent or sent[0].verdicts[0].header != own.header:
             raise RefusedError(f"a verdict on a submission that this client did not send in round {told.round}")
@@ -126,7 +126,7 @@ class Client:
                 raise RefusedError(f"server {server.name} did not sign the verdict on round {told.round}")
         if len(sent) == 1:
             with self._transaction():
-                line = receipts.next_line(self.log(), events, self._key).as_text()
+                line = receipts.next_line(self._last_line(), events, self._key).as_text()
                 self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (told.round, line))
         return told.verdict
 
@@ -135,10 +135,15 @@ class Client:
         with in_words():
             return self.ledger.participations().get(self.name, 0)
 
-    def log(self) -> list[str]:
-        """The audit log: what this client sent, and nothing about others."""
+    def log(self, round_: int | None = None) -> list[str]:
+        """The audit log, or its lines on a round: what this client sent, and nothing about others."""
+        lines = "SELECT line FROM log WHERE round = coalesce(?, round) ORDER BY number"
         with in_words():
-            return [line for (line,) in self._connection.execute("SELECT line FROM log ORDER BY number")]
+            return [line for (line,) in self._connection.execute(lines, (round_,))]
+
+    def _last_line(self) -> str | None:
+        row = self._connection.execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
 
     def _own(self, owner: str, path: Path) -> None:
         """Make the file this client's, once its task's budget was checked; or find that it is."""
@@ -166,8 +171,9 @@ class Client:
     def _check_cap(self, number: int) -> None:
         cap = self.task.training.participations
         with in_words():
-            counted = any(entry.round == number for entry in self.ledger.entries())
-        if not counted and self.participations() >= cap:
+            spent = self.participations() >= cap
+            counted = spent and any(entry.round == number for entry in self.ledger.entries())
+        if spent and not counted:
             raise RefusedError(f"this client has taken part {cap} times, which is its budget: it sits out")
 
     def _count_and_store(self, round_: Round, header: Header, reply: bytes) -> bytes:
@@ -189,7 +195,7 @@ class Client:
             known = self._answered(round_.number, round_.model)
             if known is not None:
                 return known
-            line = receipts.next_line(self.log(), events, self._key).as_text()
+            line = receipts.next_line(self._last_line(), events, self._key).as_text()
             self._connection.execute("DELETE FROM sent")
             self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
             self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (round_.number, line))

@@ -156,13 +156,14 @@ def run(config: ServerConfig) -> None:
             _serve_operations(operations_app(helper, metrics), _listen("127.0.0.1", config.metrics_port))
 
         def write_log() -> None:
-            receipts.write(config.audit_log, helper.store.log())
+            receipts.extend(config.audit_log, helper.store.log)
 
         write_log()
         settings = _settings(exchange_app(helper, metrics, write_log))
         settings.load()
         settings.ssl = context
-        log("started", server=helper.identity.name, task=helper.task.digest.hex(), host=config.host, port=config.port)
+        where = {"host": config.host, "port": listening.getsockname()[1]}
+        log("started", server=helper.identity.name, task=helper.task.digest.hex(), **where)
         for wanted in (signal.SIGTERM, signal.SIGINT):
             signal.signal(wanted, lambda *_: None)  # uvicorn stops at the signal, then raises it again
         uvicorn.Server(settings).run(sockets=[listening])

@@ -211,7 +211,7 @@ class Replay:
         signed = zip(statements, theirs.verdicts, strict=False)
         if len(theirs.verdicts) != len(statements) or not all(is_signed(peer.key, *each) for each in signed):
             raise ProtocolError(f"verdicts that server {peer.name} did not sign")
-        line = receipts.next_line(self._store.log(), events, self._key, theirs.signature)
+        line = receipts.next_line(self._store.last_line(), events, self._key, theirs.signature)
         self._store.settle(self.number, line.as_text(), pins, self._told(events, theirs.verdicts))
 
     def _told(self, events: Events, theirs: tuple[Blob, ...]) -> dict[str, bytes]:

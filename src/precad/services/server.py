@@ -77,7 +77,7 @@ class Server:
         if row.status not in (Status.OPEN, Status.CLOSED):
             raise ProtocolError(f"round {row.number} is {row.status.value} and cannot be abandoned")
         events = Events(task=self.task.digest.hex(), round=row.number, kind=receipts.ABANDONED, model=row.model.hex())
-        self.store.abandon(row.number, receipts.next_line(self.store.log(), events, self._key).as_text())
+        self.store.abandon(row.number, receipts.next_line(self.store.last_line(), events, self._key).as_text())
 
     def within_cap(self, names: frozenset[str]) -> frozenset[str]:
         """Those of the roster whose updates may be opened once more."""

@@ -221,10 +221,16 @@ class Store:
             row = execute("SELECT message FROM told WHERE client = ?", (client,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def log(self) -> list[str]:
-        """The audit log."""
+    def log(self, after: int = -1) -> list[str]:
+        """The audit log, or what is in it about the rounds after one."""
         with self._read() as execute:
-            return [line for (line,) in execute("SELECT line FROM log ORDER BY number")]
+            return [line for (line,) in execute("SELECT line FROM log WHERE round > ? ORDER BY number", (after,))]
+
+    def last_line(self) -> str | None:
+        """The last line of the audit log."""
+        with self._read() as execute:
+            row = execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
 
     @contextmanager
     def _read(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
