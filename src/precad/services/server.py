@@ -44,7 +44,6 @@ class Server:
             raise ValueError(f"the key is not the one that the task gives for server {self.identity.name}")
         if model_digest(model) != task.model or model.size != task.bounds.dim:
             raise ValueError("the initial model is not the one that the task names")
-        task.check_budget()
         self.store = Store(path, task, self.identity.name)
         self.store.start_from(model)
         self.ledger = Ledger(path, task.terms)

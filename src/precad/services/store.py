@@ -67,7 +67,10 @@ class Kept(Redacted):
 
 
 class Store:
-    """An open store. Each method is one transaction: done for ever when it returns, or not at all."""
+    """An open store. Each method is one transaction: done for ever when it returns, or not at all.
+
+    The task's budget is checked when the store is made; a store that is opened again starts without the accountant.
+    """
 
     def __init__(self, path: Path, task: Task, party: str) -> None:
         self._lock = threading.RLock()
@@ -76,10 +79,12 @@ class Store:
         with self._transaction() as execute:
             for statement in _SCHEMA:
                 execute(statement)
-            execute("INSERT OR IGNORE INTO owner VALUES (0, ?)", (owner,))
-            (stored,) = execute("SELECT name FROM owner").fetchone()
-        if stored != owner:
-            raise StoreError(f"{path} is the store of {stored}, not of {owner}")
+            stored = execute("SELECT name FROM owner").fetchone()
+            if stored is None:
+                task.check_budget()
+                execute("INSERT INTO owner VALUES (0, ?)", (owner,))
+        if stored is not None and stored[0] != owner:
+            raise StoreError(f"{path} is the store of {stored[0]}, not of {owner}")
 
     def close(self) -> None:
         """Let go of the file."""
