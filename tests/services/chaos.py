@@ -6,6 +6,7 @@ prints the counts.
 
 import json
 import multiprocessing
+import signal
 import subprocess
 import sys
 import threading
@@ -71,6 +72,7 @@ class Party:
         self.process.kill()
         self.process.join()
         self._pipe.close()
+        assert self.process.exitcode == -signal.SIGKILL, f"{self.name} ended by itself: see its words above"
 
 
 class Chaos:
@@ -151,7 +153,8 @@ class Chaos:
             self.counts["damaged replies"] += 1
             damaged = bytearray(raw(reply))
             damaged[self._generator.integers(len(damaged))] ^= 1 + self._generator.integers(255)
-            assert self._ask("alpha", "submit", reply=text(bytes(damaged)))["verdict"] is not None
+            kept = self._ask("alpha", "submit", reply=text(bytes(damaged)))["verdict"] is None
+            self.counts["damaged replies kept by A, for B to reject"] += kept  # A cannot look into B's part
         for _ in range(2 if self._happens(0.05) else 1):
             assert self._ask("alpha", "submit", reply=reply)["verdict"] is None
 

@@ -98,9 +98,10 @@ class Store:
             yield
 
     def start_from(self, model: NDArray[np.float64]) -> None:
-        """Take the initial model, unless there is a later one."""
+        """Take the initial model, unless there is a later one. What a crash left in the log file is taken out of it."""
         with self._transaction() as execute:
             execute("INSERT OR IGNORE INTO model VALUES (0, ?)", (model.tobytes(),))
+        self._wipe()
 
     def model(self) -> NDArray[np.float64]:
         """The current model."""
@@ -273,7 +274,7 @@ def connect(path: Path) -> sqlite3.Connection:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
     with in_words():
         connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
 
