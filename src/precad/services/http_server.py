@@ -6,6 +6,7 @@ figure about one.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import signal
@@ -30,7 +31,7 @@ from precad.services import receipts, tls
 from precad.services.config import ServerConfig
 from precad.services.helper import HelperServer
 from precad.services.http_transport import VERSION_HEADER
-from precad.services.store import StoreError
+from precad.services.store import FULL, StoreError
 from precad.services.transport import Exchange, limit
 
 LOG = logging.getLogger("precad.server")
@@ -122,6 +123,8 @@ def _refusal(error: Exception) -> tuple[int, str]:
         return 409, str(error)
     if isinstance(error, StoreError):
         return 507 if "disk is full" in str(error) else 503, str(error)
+    if isinstance(error, OSError):
+        return (507, FULL) if error.errno == errno.ENOSPC else (503, f"a file cannot be written: {error.strerror}")
     where = traceback.extract_tb(error.__traceback__)[-1]
     log("fault", logging.ERROR, kind=type(error).__name__, file=where.filename, line=where.lineno)
     return 500, "a fault in this server: see its log"

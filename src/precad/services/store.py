@@ -20,9 +20,12 @@ from numpy.typing import NDArray
 from precad.errors import PrecadError, ProtocolError
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted
+from precad.privacy.ledger import LedgerError
 from precad.protocol.digests import model_digest
 from precad.services.sealing import EpochKey
 from precad.services.task import Task
+
+FULL = "the disk is full: nothing was lost, make room and try again"
 
 
 class StoreError(PrecadError):
@@ -284,9 +287,9 @@ def in_words() -> Iterator[None]:
     """What goes wrong on the disk, as one sentence."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        full = "the disk is full: nothing was lost, make room and try again" if "full" in str(error) else str(error)
-        raise StoreError(f"the store cannot be read or written: {full}") from error
+    except (sqlite3.DatabaseError, LedgerError) as error:
+        words = FULL if "disk is full" in str(error) else str(error)
+        raise StoreError(f"the store cannot be read or written: {words}") from error
 
 
 _SCHEMA = (
