@@ -28,9 +28,9 @@ def shell(folder: Path, script: str) -> str:
             (path / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
             (path / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
-    command = ["/bin/sh", "-e", "-c", script]
+    started = ["/bin/sh", "-e", "-c", script]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+        started, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
     )
     assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
     return done.stdout

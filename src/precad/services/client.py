@@ -4,8 +4,6 @@ Its state is one SQLite file. A round is counted, and the reply stored, before t
 this process or after a crash, it gives the same bytes.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,9 +21,9 @@ from precad.privacy.ledger import Ledger
 from precad.protocol import digests, submission
 from precad.protocol.digests import model_digest
 from precad.services import receipts, sealing
+from precad.services.disk import StoreError, connect, in_words, transaction
 from precad.services.keys import is_signed
 from precad.services.receipts import Events, Verdict
-from precad.services.store import StoreError, connect, in_words
 from precad.services.task import Task
 
 
@@ -125,7 +123,7 @@ class Client:
             if not is_signed(server.key, statement, signature):
                 raise RefusedError(f"server {server.name} did not sign the verdict on round {told.round}")
         if len(sent) == 1:
-            with self._transaction():
+            with transaction(self._connection):
                 line = receipts.next_line(self._last_line(), events, self._key).as_text()
                 self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (told.round, line))
         return told.verdict
@@ -147,7 +145,7 @@ class Client:
 
     def _own(self, owner: str, path: Path) -> None:
         """Make the file this client's, once its task's budget was checked; or find that it is."""
-        with self._transaction():
+        with transaction(self._connection):
             for statement in _SCHEMA:
                 self._connection.execute(statement)
             stored = self._connection.execute("SELECT name FROM owner").fetchone()
@@ -191,7 +189,7 @@ class Client:
             model=round_.model.hex(),
             verdicts=(verdict,),
         )
-        with self._transaction():
+        with transaction(self._connection):
             known = self._answered(round_.number, round_.model)
             if known is not None:
                 return known
@@ -200,18 +198,6 @@ class Client:
             self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
             self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (round_.number, line))
         return reply
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with in_words():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.rollback()
-                raise
 
 
 def _is_model(model: NDArray[np.float64], expected: Digest) -> bool:

@@ -29,9 +29,9 @@ from precad.errors import ProtocolError
 from precad.messages import VERSION
 from precad.services import receipts, tls
 from precad.services.config import ServerConfig
+from precad.services.disk import FULL, StoreError
 from precad.services.helper import HelperServer
 from precad.services.http_transport import VERSION_HEADER
-from precad.services.store import FULL, StoreError
 from precad.services.transport import Exchange, limit
 
 LOG = logging.getLogger("precad.server")

@@ -23,9 +23,10 @@ from precad.protocol import digests, states, submission, update
 from precad.protocol.digests import model_digest
 from precad.protocol.states import Agreed, Checking, Closing, Collecting, Opened, Revealed, Role, Tallied
 from precad.services import receipts
+from precad.services.disk import in_words
 from precad.services.keys import is_signed, sign
 from precad.services.receipts import Events, Verdict
-from precad.services.store import RoundRow, Status, Store, in_words
+from precad.services.store import RoundRow, Status, Store
 from precad.services.task import Task
 from precad.services.transport import Exchange
 

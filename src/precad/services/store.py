@@ -17,19 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.errors import PrecadError, ProtocolError
+from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted
-from precad.privacy.ledger import LedgerError
 from precad.protocol.digests import model_digest
+from precad.services.disk import StoreError, connect, in_words, transaction
 from precad.services.sealing import EpochKey
 from precad.services.task import Task
-
-FULL = "the disk is full: nothing was lost, make room and try again"
-
-
-class StoreError(PrecadError):
-    """A file that cannot be written, or is not the store of this task and party."""
 
 
 class Status(Enum):
@@ -258,38 +252,8 @@ class Store:
             if inside:
                 yield self._connection.execute
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(self._connection):
                 yield self._connection.execute
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.rollback()
-                raise
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection whose commits are on the disk when they return, to a file that its owner alone can read."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
-    with in_words():
-        connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-    return connection
-
-
-@contextmanager
-def in_words() -> Iterator[None]:
-    """What goes wrong on the disk, as one sentence."""
-    try:
-        yield
-    except (sqlite3.DatabaseError, LedgerError) as error:
-        words = FULL if "disk is full" in str(error) else str(error)
-        raise StoreError(f"the store cannot be read or written: {words}") from error
 
 
 _SCHEMA = (
