@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
     "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol"},
     "flower": {"errors", "mpc", "privacy", "params", "protocol", "services", "learning"},
-    "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "learning"},
+    "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "services", "learning"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "baselines": {"errors"},
     "learning": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks", "baselines"},

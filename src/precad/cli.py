@@ -174,6 +174,31 @@ def bench_deployment(
         typer.echo(f"{kind:>10}  {plain}{beside}")
 
 
+@bench.command("server")
+def bench_server(
+    submissions: Annotated[int, typer.Option(help="Submissions in the one large round.")] = 200,
+    dim: Annotated[int, typer.Option(help="d in the large round.")] = 122_570,
+    soak_rounds: Annotated[int, typer.Option(help="Rounds of the soak.")] = 1_000,
+    soak_submissions: Annotated[int, typer.Option(help="Submissions in each round of the soak.")] = 10,
+    soak_dim: Annotated[int, typer.Option(help="d in the soak.")] = 1_000,
+    as_json: JsonOption = False,
+) -> None:
+    """Put server B under load over mutual TLS: one large round, then a soak; fail if anything is lost."""
+    with plain_errors(), working("running rounds with server B"):
+        try:
+            from precad.bench import server as benchmark
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{error.name} is not installed: pip install 'precad[server]'") from None
+        rows = benchmark.run((1, submissions, dim), (soak_rounds, soak_submissions, soak_dim))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for name, row in rows.items():
+        typer.echo(name)
+        for figure, value in row.items():
+            typer.echo(f"{figure:>28}  {f'{value:,.3f}' if isinstance(value, float) else value}")
+
+
 @bench.command()
 def arithmetic(as_json: JsonOption = False) -> None:
     """Time the field, the mask generator, sharing and noise against numpy and the raw cipher."""

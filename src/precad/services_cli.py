@@ -224,13 +224,16 @@ def kit_server_b(path: TaskPath, folder: KitFolder, model: ModelOption) -> None:
 
 @kit.command("client")
 def kit_client(
-    path: TaskPath, name: Annotated[str, typer.Argument(help="The client's name.")], folder: KitFolder
+    path: TaskPath,
+    name: Annotated[str, typer.Argument(help="The client's name.")],
+    folder: KitFolder,
+    superlink: Annotated[str, typer.Option(help="Where organisation A's SuperLink listens.")] = "SUPERLINK:8000",
 ) -> None:
     """Write the kit of a client."""
     from precad.services import kit as kits
 
     with plain_errors():
-        kits.client(path, name, folder)
+        kits.client(path, name, folder, superlink)
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 

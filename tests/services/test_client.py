@@ -15,9 +15,9 @@ from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import receipts, sealing
 from precad.services.client import Client, RefusedError
+from precad.services.disk import StoreError
 from precad.services.keys import sign
 from precad.services.sealing import EpochKey
-from precad.services.store import StoreError
 from tests.services import world
 from tests.services.consortium import Consortium
 

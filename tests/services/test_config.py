@@ -19,9 +19,9 @@ from precad.protocol.states import Role
 from precad.services import config, http_server, kit, receipts, status
 from precad.services.client import Client
 from precad.services.config import ServerConfig
+from precad.services.disk import StoreError
 from precad.services.http_transport import HttpTransport
 from precad.services.leader import Leader
-from precad.services.store import StoreError
 from precad.services.transport import Exchange
 from tests.services import world
 from tests.services.test_transports import Site, make_site

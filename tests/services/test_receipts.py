@@ -82,7 +82,7 @@ def rewritten(log: Log, change: Callable[[Events], Events], role: Role) -> Log:
     for text in log:
         events = change(receipts.parse(text).events)
         peer = sign(WORLD.server_keys[Role.A if role is Role.B else Role.B], events.digest)
-        out.append(receipts.next_line(out, events, WORLD.server_keys[role], peer).as_text())
+        out.append(receipts.next_line(out[-1] if out else None, events, WORLD.server_keys[role], peer).as_text())
     return out
 
 
@@ -99,10 +99,32 @@ def both_rewritten(logs: dict[str, Log], change: Callable[[Events], Events]) -> 
     return rewritten(logs["A"], change, Role.A), rewritten(logs["B"], change, Role.B)
 
 
+def unheard(log: Log) -> Log:
+    """The log of a bank that was never told a verdict."""
+    out: Log = []
+    for events in (receipts.parse(text).events for text in log):
+        if events.kind == receipts.SENT:
+            out.append(receipts.next_line(out[-1] if out else None, events, WORLD.client_keys["bank"]).as_text())
+    return out
+
+
+def test_each_round_starts_where_the_one_before_ended(logs: dict[str, Log]) -> None:
+    """Both servers leave out a round, or repeat one under another number, and sign that."""
+    left_out = {name: [logs[name][0], logs[name][-1]] for name in ("A", "B")}
+    again = {name: [logs[name][0], changed(logs[name][0], round=1)] for name in ("A", "B")}
+    for lie in (left_out, again):
+        with pytest.raises(AuditError, match="A's log, line 2 starts from another model than the round before ended"):
+            receipts.audit(TASK, *both_rewritten(lie, lambda events: events), {})
+
+
 def test_a_client_catches_servers_that_agree_on_a_lie(logs: dict[str, Log]) -> None:
     first = {"bank": logs["bank"]}
-    a, b = both_rewritten(logs, lambda events: replace(events, model="00"))
-    with pytest.raises(AuditError, match="bank's log, line 1: another model"):
+    a, b = both_rewritten(
+        logs, lambda events: replace(events, model="00" if events.round else events.model, next_model="00")
+    )
+    with pytest.raises(AuditError, match=r"bank's log, line \d: another model"):
+        receipts.audit(TASK, a, b, {"bank": unheard(logs["bank"])})
+    with pytest.raises(AuditError, match="bank's log, line 2: another verdict"):
         receipts.audit(TASK, a, b, first)
     a, b = both_rewritten(
         logs, lambda events: replace(events, verdicts=tuple(replace(v, header="00") for v in events.verdicts))
@@ -121,7 +143,7 @@ def test_a_verdict_that_the_servers_do_not_have(logs: dict[str, Log]) -> None:
     for text in logs["bank"]:
         events = receipts.parse(text).events
         lie = replace(events, next_model="00") if events.kind == receipts.TOLD else events
-        out.append(receipts.next_line(out, lie, key).as_text())
+        out.append(receipts.next_line(out[-1] if out else None, lie, key).as_text())
     with pytest.raises(AuditError, match="bank's log, line 2: another verdict than the servers' in round 0"):
         receipts.audit(TASK, logs["A"], logs["B"], {"bank": out})
 
@@ -140,3 +162,18 @@ def test_a_file_grows_by_what_is_new(logs: dict[str, Log], tmp_path: Path) -> No
     receipts.write(path, logs["A"])
     receipts.write(path, logs["A"])
     assert path.read_text().splitlines() == logs["A"]
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_a_servers_file_grows_by_the_rounds_after_its_last(
+    logs: dict[str, Log], tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was written, and wherever the pieces begin in which the end of the file is read."""
+    lines = {receipts.parse(text).events.round: text for text in logs["A"]}
+    for chunk in (1, 7, 100, 1 << 16):
+        monkeypatch.setattr(receipts, "_CHUNK", chunk)
+        path = tmp_path / f"{chunk}.log"
+        path.write_text("".join(f"{text}\n" for text in logs["A"][:kept]) + '{"events"')
+        for _ in range(2):
+            receipts.extend(path, lambda after: [text for number, text in lines.items() if number > after])
+        assert path.read_text().splitlines() == logs["A"]

@@ -18,10 +18,11 @@ from precad.params import Unit, Validation
 from precad.privacy.ledger import Ledger
 from precad.protocol.states import Role
 from precad.services import leader, receipts, sealing
+from precad.services.disk import StoreError
 from precad.services.helper import HelperServer
 from precad.services.keys import sign
 from precad.services.leader import Leader
-from precad.services.store import Status, StoreError
+from precad.services.store import Status
 from precad.services.transport import Exchange, TransportError
 from tests.services import world
 from tests.services.consortium import Consortium, Crash

@@ -8,7 +8,8 @@ import pytest
 
 from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
-from precad.services.store import Kept, Status, Store, StoreError
+from precad.services.disk import StoreError
+from precad.services.store import Kept, Status, Store
 from tests.services import world
 
 TASK = world.make().task

@@ -2,10 +2,13 @@
 
 import asyncio
 import datetime
+import errno
+import json
 import logging
 import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from precad.errors import ProtocolError
+from precad.privacy.ledger import Entry
 from precad.protocol.states import Role
 from precad.services import http_server, keys, tls
 from precad.services.client import Client
@@ -299,6 +303,82 @@ def test_b_comes_back_while_a_tries(https: Site, monkeypatch: pytest.MonkeyPatch
     with https.http(sleep=make_room) as transport:
         play(https, transport, 1).close()
     assert waits == [1.0]
+
+
+@pytest.mark.parametrize("what", [Exchange.SHARE, Exchange.RECEIPT])
+def test_a_disk_that_fills_while_b_counts_or_logs(https: Site, monkeypatch: pytest.MonkeyPatch, what: Exchange) -> None:
+    """Wherever the disk is full, A hears so, and the round ends when there is room."""
+    waits: list[float] = []
+    connection = https.helper.ledger._connection
+    real_record, real_answer = https.helper.ledger.record, https.helper.answer
+
+    def record(round_: int, participants: Iterable[str]) -> Entry:
+        if what is Exchange.SHARE and not waits:
+            connection.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}")
+            with https.helper.ledger._transaction():
+                connection.execute("CREATE TABLE filler AS SELECT zeroblob(1000000)")
+        return real_record(round_, participants)
+
+    def answer(round_: int, wanted: Exchange, body: bytes) -> bytes:
+        if wanted is what is Exchange.RECEIPT and not waits:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_answer(round_, wanted, body)
+
+    monkeypatch.setattr(https.helper.ledger, "record", record)
+    monkeypatch.setattr(https.helper, "answer", answer)
+    full = quick(https)
+    with full, pytest.raises(TransportError, match=r"server beta: .*the disk is full: nothing was lost, make room"):
+        play(https, full, 1)
+    connection.execute("PRAGMA max_page_count = 1000000")
+    waits.append(0.0)
+    with https.http() as transport:
+        leader = Leader(https.task, https.world.server_keys[Role.A], https.folder / "alpha.db", world.MODEL, transport)
+        leader.finish_round()
+        assert np.array_equal(leader.model(), https.helper.store.model())
+        assert leader.ledger.participations() == https.helper.ledger.participations() == dict.fromkeys(world.CLIENTS, 1)
+        leader.close()
+
+
+def test_a_stop_waits_for_the_exchange_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, answers = threading.Event(), list[bytes]()
+
+    def slow(*_: object) -> bytes:
+        begun.set()
+        time.sleep(1.0)
+        return b"answered"
+
+    site = make_site(tmp_path)
+    monkeypatch.setattr(site.helper, "answer", slow)
+    with serving(site):
+        transport = site.http()
+        asking = threading.Thread(target=lambda: answers.append(transport.exchange(0, Exchange.CLOSE, b"")))
+        asking.start()
+        assert begun.wait(FOREVER)
+    asking.join(FOREVER)
+    transport.close()
+    assert answers == [b"answered"]
+
+
+def test_no_word_of_the_log_names_a_client(https: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds and refusals: a stranger among the selected, garbage, a second message, an exchange before its time."""
+    logger = logging.getLogger("precad.server")
+    logger.addHandler(caplog.handler)
+    logger.setLevel(logging.INFO)
+    with https.http() as transport:
+        leader = play(https, transport, 1)
+        for what in Exchange:
+            for body in (b"", b"bank", bytes(100)):
+                with pytest.raises(ProtocolError):
+                    transport.exchange(0, what, body)
+        leader.start_round()
+        with pytest.raises(ProtocolError, match="before its time"):
+            transport.exchange(1, Exchange.SHARE, leader.own(1, Exchange.CLOSE))
+        leader.close()
+    logger.removeHandler(caplog.handler)
+    assert len(caplog.records) > 3 * len(Exchange)
+    lines = [http_server._JsonLines().format(record) for record in caplog.records]
+    assert all(json.loads(line)["event"] in ("exchange", "refused") for line in lines)
+    assert not any(name in line for line in lines for name in world.CLIENTS)
 
 
 def test_a_fault_tells_nothing(https: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,6 @@ Its state is one SQLite file. A round is counted, and the reply stored, before t
 this process or after a crash, it gives the same bytes.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,9 +21,9 @@ from precad.privacy.ledger import Ledger
 from precad.protocol import digests, submission
 from precad.protocol.digests import model_digest
 from precad.services import receipts, sealing
+from precad.services.disk import StoreError, connect, in_words, transaction
 from precad.services.keys import is_signed
 from precad.services.receipts import Events, Verdict
-from precad.services.store import StoreError, connect, in_words
 from precad.services.task import Task
 
 
@@ -115,7 +113,7 @@ class Client:
             told = decode(message, Told)
         except ProtocolError as error:
             raise RefusedError(str(error)) from None
-        sent = [line.events for line in map(receipts.parse, self.log()) if line.events.round == told.round]
+        sent = [receipts.parse(line).events for line in self.log(told.round)]
         own = Verdict(self.name, told.header.hex(), told.verdict, self.participations())
         if told.task != self.task.digest or not sent or sent[0].verdicts[0].header != own.header:
             raise RefusedError(f"a verdict on a submission that this client did not send in round {told.round}")
@@ -125,8 +123,8 @@ class Client:
             if not is_signed(server.key, statement, signature):
                 raise RefusedError(f"server {server.name} did not sign the verdict on round {told.round}")
         if len(sent) == 1:
-            with self._transaction():
-                line = receipts.next_line(self.log(), events, self._key).as_text()
+            with transaction(self._connection):
+                line = receipts.next_line(self._last_line(), events, self._key).as_text()
                 self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (told.round, line))
         return told.verdict
 
@@ -135,14 +133,19 @@ class Client:
         with in_words():
             return self.ledger.participations().get(self.name, 0)
 
-    def log(self) -> list[str]:
-        """The audit log: what this client sent, and nothing about others."""
+    def log(self, round_: int | None = None) -> list[str]:
+        """The audit log, or its lines on a round: what this client sent, and nothing about others."""
+        lines = "SELECT line FROM log WHERE round = coalesce(?, round) ORDER BY number"
         with in_words():
-            return [line for (line,) in self._connection.execute("SELECT line FROM log ORDER BY number")]
+            return [line for (line,) in self._connection.execute(lines, (round_,))]
+
+    def _last_line(self) -> str | None:
+        row = self._connection.execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
 
     def _own(self, owner: str, path: Path) -> None:
         """Make the file this client's, once its task's budget was checked; or find that it is."""
-        with self._transaction():
+        with transaction(self._connection):
             for statement in _SCHEMA:
                 self._connection.execute(statement)
             stored = self._connection.execute("SELECT name FROM owner").fetchone()
@@ -166,8 +169,9 @@ class Client:
     def _check_cap(self, number: int) -> None:
         cap = self.task.training.participations
         with in_words():
-            counted = any(entry.round == number for entry in self.ledger.entries())
-        if not counted and self.participations() >= cap:
+            spent = self.participations() >= cap
+            counted = spent and any(entry.round == number for entry in self.ledger.entries())
+        if spent and not counted:
             raise RefusedError(f"this client has taken part {cap} times, which is its budget: it sits out")
 
     def _count_and_store(self, round_: Round, header: Header, reply: bytes) -> bytes:
@@ -185,27 +189,15 @@ class Client:
             model=round_.model.hex(),
             verdicts=(verdict,),
         )
-        with self._transaction():
+        with transaction(self._connection):
             known = self._answered(round_.number, round_.model)
             if known is not None:
                 return known
-            line = receipts.next_line(self.log(), events, self._key).as_text()
+            line = receipts.next_line(self._last_line(), events, self._key).as_text()
             self._connection.execute("DELETE FROM sent")
             self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
             self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (round_.number, line))
         return reply
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with in_words():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.rollback()
-                raise
 
 
 def _is_model(model: NDArray[np.float64], expected: Digest) -> bool:

@@ -31,6 +31,7 @@ class ServerConfig:
     host: str = "127.0.0.1"
     """B: where it listens for A. A: where B listens."""
     port: int = 8443
+    """B: 0 for any that is free; the log says which."""
     metrics_port: int = 0
     """B: health and metrics on 127.0.0.1, in the clear; 0 for none."""
 

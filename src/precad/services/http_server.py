@@ -6,6 +6,7 @@ figure about one.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import signal
@@ -28,9 +29,9 @@ from precad.errors import ProtocolError
 from precad.messages import VERSION
 from precad.services import receipts, tls
 from precad.services.config import ServerConfig
+from precad.services.disk import FULL, StoreError
 from precad.services.helper import HelperServer
 from precad.services.http_transport import VERSION_HEADER
-from precad.services.store import StoreError
 from precad.services.transport import Exchange, limit
 
 LOG = logging.getLogger("precad.server")
@@ -122,6 +123,8 @@ def _refusal(error: Exception) -> tuple[int, str]:
         return 409, str(error)
     if isinstance(error, StoreError):
         return 507 if "disk is full" in str(error) else 503, str(error)
+    if isinstance(error, OSError):
+        return (507, FULL) if error.errno == errno.ENOSPC else (503, f"a file cannot be written: {error.strerror}")
     where = traceback.extract_tb(error.__traceback__)[-1]
     log("fault", logging.ERROR, kind=type(error).__name__, file=where.filename, line=where.lineno)
     return 500, "a fault in this server: see its log"
@@ -156,13 +159,14 @@ def run(config: ServerConfig) -> None:
             _serve_operations(operations_app(helper, metrics), _listen("127.0.0.1", config.metrics_port))
 
         def write_log() -> None:
-            receipts.write(config.audit_log, helper.store.log())
+            receipts.extend(config.audit_log, helper.store.log)
 
         write_log()
         settings = _settings(exchange_app(helper, metrics, write_log))
         settings.load()
         settings.ssl = context
-        log("started", server=helper.identity.name, task=helper.task.digest.hex(), host=config.host, port=config.port)
+        where = {"host": config.host, "port": listening.getsockname()[1]}
+        log("started", server=helper.identity.name, task=helper.task.digest.hex(), **where)
         for wanted in (signal.SIGTERM, signal.SIGINT):
             signal.signal(wanted, lambda *_: None)  # uvicorn stops at the signal, then raises it again
         uvicorn.Server(settings).run(sockets=[listening])

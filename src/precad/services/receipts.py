@@ -6,10 +6,11 @@ names itself alone: a list of participants in clients' hands would void what hid
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -18,6 +19,7 @@ from precad.mpc.prg import Digest, digest
 from precad.services.keys import Identity, is_signed, sign
 from precad.services.task import Task
 
+_CHUNK = 1 << 16
 OPENED, ABANDONED, SENT, TOLD = "opened", "abandoned", "sent", "told"
 VALID = "valid"
 
@@ -80,9 +82,9 @@ def verdict_statement(events: Events, verdict: Verdict) -> Digest:
     return digest(b"precad verdict", *(text.encode() for text in texts))
 
 
-def next_line(log: Sequence[str], events: Events, key: Ed25519PrivateKey, peer: bytes = b"") -> Line:
-    """The line that continues a log."""
-    link = _link(parse(log[-1]).link if log else "", events)
+def next_line(last: str | None, events: Events, key: Ed25519PrivateKey, peer: bytes = b"") -> Line:
+    """The line that continues a log whose last line is this one."""
+    link = _link("" if last is None else parse(last).link, events)
     return Line(events, link.hex(), sign(key, link).hex(), peer.hex())
 
 
@@ -109,6 +111,13 @@ def write(path: Path, log: Sequence[str]) -> None:
         file.writelines(line.encode() + b"\n" for line in log[written.count(b"\n") :])
 
 
+def extend(path: Path, log_after: Callable[[int], list[str]]) -> None:
+    """Bring a server's file up to date with what its log holds after the last whole line: the file may be long."""
+    with path.open("ab+") as file:
+        last = _cut_to_whole_lines(file)
+        file.writelines(line.encode() + b"\n" for line in log_after(-1 if last is None else last.events.round))
+
+
 def read(path: Path) -> list[str]:
     """The lines of a log's file."""
     try:
@@ -126,8 +135,11 @@ def owner(log: Sequence[str]) -> str:
 
 
 def verify(name: str, log: Iterable[str], owner: Identity, task: Task, peer: Identity | None = None) -> list[Events]:
-    """Check a log by itself: chain, signatures, task, rising rounds. Returns its events."""
-    link, last, events = "", -1, []
+    """Check a log by itself: chain, signatures, task, rising rounds; with a peer, a server's, from model to model.
+
+    Returns its events.
+    """
+    link, last, model, events = "", -1, task.model.hex(), []
     for number, text in enumerate(log, 1):
         try:
             line = parse(text)
@@ -141,12 +153,15 @@ def verify(name: str, log: Iterable[str], owner: Identity, task: Task, peer: Ide
             f"is not signed by {owner.name}": is_signed(owner.key, expected, own),
             "has a round that is not after the one before": line.events.round > last or line.events.kind == TOLD,
         }
+        if peer is not None:
+            checks["starts from another model than the round before ended with"] = line.events.model == model
         if peer is not None and line.events.kind == OPENED:
             checks[f"is not signed by {peer.name}"] = is_signed(peer.key, line.events.digest, other)
         for fault, fine in checks.items():
             if not fine:
                 raise AuditError(f"{name}, line {number} {fault}")
         link, last = line.link, max(last, line.events.round)
+        model = line.events.next_model if line.events.kind == OPENED else model
         events.append(line.events)
     return events
 
@@ -199,6 +214,20 @@ def _client_fault(events: Events, opened: Events | None, found: Verdict | None) 
     if opened is None or found is None or found.verdict != own.verdict or opened.next_model != events.next_model:
         return "verdict"
     return None
+
+
+def _cut_to_whole_lines(file: BinaryIO) -> Line | None:
+    """Cut off a last line that was not written to its end; the last whole one, read from the end of the file."""
+    end, tail = file.seek(0, os.SEEK_END), b""
+    start = end
+    while start > 0 and tail.count(b"\n") < 2:
+        start = max(0, start - _CHUNK)
+        file.seek(start)
+        tail = file.read(end - start)
+    whole = tail[: tail.rfind(b"\n") + 1]
+    file.truncate(start + len(whole))
+    lines = whole.splitlines()
+    return parse(lines[-1].decode()) if lines else None
 
 
 def _events(value: dict[str, Any]) -> Events:

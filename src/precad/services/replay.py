@@ -23,9 +23,10 @@ from precad.protocol import digests, states, submission, update
 from precad.protocol.digests import model_digest
 from precad.protocol.states import Agreed, Checking, Closing, Collecting, Opened, Revealed, Role, Tallied
 from precad.services import receipts
+from precad.services.disk import in_words
 from precad.services.keys import is_signed, sign
 from precad.services.receipts import Events, Verdict
-from precad.services.store import RoundRow, Status, Store, in_words
+from precad.services.store import RoundRow, Status, Store
 from precad.services.task import Task
 from precad.services.transport import Exchange
 
@@ -211,7 +212,7 @@ class Replay:
         signed = zip(statements, theirs.verdicts, strict=False)
         if len(theirs.verdicts) != len(statements) or not all(is_signed(peer.key, *each) for each in signed):
             raise ProtocolError(f"verdicts that server {peer.name} did not sign")
-        line = receipts.next_line(self._store.log(), events, self._key, theirs.signature)
+        line = receipts.next_line(self._store.last_line(), events, self._key, theirs.signature)
         self._store.settle(self.number, line.as_text(), pins, self._told(events, theirs.verdicts))
 
     def _told(self, events: Events, theirs: tuple[Blob, ...]) -> dict[str, bytes]:

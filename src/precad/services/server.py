@@ -53,7 +53,6 @@ class Server:
             raise ValueError(f"the key is not the one that the task gives for server {self.identity.name}")
         if model_digest(model) != task.model or model.size != task.bounds.dim:
             raise ValueError("the initial model is not the one that the task names")
-        task.check_budget()
         self.store = Store(path, task, self.identity.name, durable=durable)
         self.store.start_from(model)
         self.ledger = Ledger(path, task.terms, durable=durable)
@@ -86,7 +85,7 @@ class Server:
         if row.status not in (Status.OPEN, Status.CLOSED):
             raise ProtocolError(f"round {row.number} is {row.status.value} and cannot be abandoned")
         events = Events(task=self.task.digest.hex(), round=row.number, kind=receipts.ABANDONED, model=row.model.hex())
-        self.store.abandon(row.number, receipts.next_line(self.store.log(), events, self._key).as_text())
+        self.store.abandon(row.number, receipts.next_line(self.store.last_line(), events, self._key).as_text())
 
     def within_cap(self, names: frozenset[str]) -> frozenset[str]:
         """Those of the roster whose updates may be opened once more."""

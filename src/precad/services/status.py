@@ -8,8 +8,9 @@ from precad.errors import ProtocolError
 from precad.privacy.ledger import Ledger
 from precad.protocol.digests import model_digest
 from precad.services.config import ServerConfig
+from precad.services.disk import StoreError
 from precad.services.keys import Identity
-from precad.services.store import Store, StoreError
+from precad.services.store import Store
 from precad.services.task import Task
 
 

@@ -17,16 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.errors import PrecadError, ProtocolError
+from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted
 from precad.protocol.digests import model_digest
+from precad.services.disk import StoreError, connect, in_words, transaction
 from precad.services.sealing import EpochKey
 from precad.services.task import Task
-
-
-class StoreError(PrecadError):
-    """A file that cannot be written, or is not the store of this task and party."""
 
 
 class Status(Enum):
@@ -69,6 +66,8 @@ class Kept(Redacted):
 class Store:
     """An open store. Each method is one transaction: done for ever when it returns, or not at all.
 
+    The task's budget is checked when the store is made; a store that is opened again starts without the accountant.
+
     ``durable=False`` is for simulations: see :func:`connect`.
     """
 
@@ -79,10 +78,12 @@ class Store:
         with self._transaction() as execute:
             for statement in _SCHEMA:
                 execute(statement)
-            execute("INSERT OR IGNORE INTO owner VALUES (0, ?)", (owner,))
-            (stored,) = execute("SELECT name FROM owner").fetchone()
-        if stored != owner:
-            raise StoreError(f"{path} is the store of {stored}, not of {owner}")
+            stored = execute("SELECT name FROM owner").fetchone()
+            if stored is None:
+                task.check_budget()
+                execute("INSERT INTO owner VALUES (0, ?)", (owner,))
+        if stored is not None and stored[0] != owner:
+            raise StoreError(f"{path} is the store of {stored[0]}, not of {owner}")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -96,9 +97,10 @@ class Store:
             yield
 
     def start_from(self, model: NDArray[np.float64]) -> None:
-        """Take the initial model, unless there is a later one."""
+        """Take the initial model, unless there is a later one. What a crash left in the log file is taken out of it."""
         with self._transaction() as execute:
             execute("INSERT OR IGNORE INTO model VALUES (0, ?)", (model.tobytes(),))
+        self._wipe()
 
     def model(self) -> NDArray[np.float64]:
         """The current model."""
@@ -224,10 +226,16 @@ class Store:
             row = execute("SELECT message FROM told WHERE client = ?", (client,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def log(self) -> list[str]:
-        """The audit log."""
+    def log(self, after: int = -1) -> list[str]:
+        """The audit log, or what is in it about the rounds after one."""
         with self._read() as execute:
-            return [line for (line,) in execute("SELECT line FROM log ORDER BY number")]
+            return [line for (line,) in execute("SELECT line FROM log WHERE round > ? ORDER BY number", (after,))]
+
+    def last_line(self) -> str | None:
+        """The last line of the audit log."""
+        with self._read() as execute:
+            row = execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
 
     @contextmanager
     def _read(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
@@ -246,43 +254,8 @@ class Store:
             if inside:
                 yield self._connection.execute
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(self._connection):
                 yield self._connection.execute
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.rollback()
-                raise
-
-
-def connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
-    """A connection whose commits are on the disk when they return, to a file that its owner alone can read.
-
-    Without ``durable`` they are the operating system's by then: they outlive the process, but not a power cut. Only
-    a simulation, in which there is nothing to protect, may do without.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
-    with in_words():
-        connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        synchronous = "FULL" if durable else "OFF"
-        for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "secure_delete = ON"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-    return connection
-
-
-@contextmanager
-def in_words() -> Iterator[None]:
-    """What goes wrong on the disk, as one sentence."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        full = "the disk is full: nothing was lost, make room and try again" if "full" in str(error) else str(error)
-        raise StoreError(f"the store cannot be read or written: {full}") from error
 
 
 _SCHEMA = (
