@@ -49,7 +49,9 @@ def draw(chart: Chart, note: str = "") -> str:
     if not series:
         return f"<figure class='chart empty'>{title}<p class='note'>Nothing was recorded yet.</p></figure>"
     box = _Box.around(chart, series)
-    legend = [_key(item.name, f"c{item.colour % 8}{' dashed' if item.dashed else ''}", i) for i, item in enumerate(series)]
+    legend = [
+        _key(item.name, f"c{item.colour % 8}{' dashed' if item.dashed else ''}", i) for i, item in enumerate(series)
+    ]
     legend += [_key(name, "level", None) for name, _ in chart.levels]
     curves = "".join(
         f"<path class='curve c{item.colour % 8}{' dashed' if item.dashed else ''}' data-series='{i}' "
@@ -63,7 +65,8 @@ def draw(chart: Chart, note: str = "") -> str:
     said = "; ".join(_in_words(chart, item) for item in series)
     return (
         f"<figure class='chart' id='{chart.key}'>{title}"
-        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' tabindex='0' aria-labelledby='{chart.key}-title {chart.key}-said'>"
+        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' tabindex='0' "
+        f"aria-labelledby='{chart.key}-title {chart.key}-said'>"
         f"<desc id='{chart.key}-said'>{escape(said)}</desc>{_axes(chart, box)}"
         f"<svg class='plot' x='{LEFT}' y='{TOP}' width='{WIDTH - LEFT - RIGHT}' height='{HEIGHT - TOP - BOTTOM}' "
         f"viewBox='{LEFT} {TOP} {WIDTH - LEFT - RIGHT} {HEIGHT - TOP - BOTTOM}' preserveAspectRatio='none'>"
@@ -90,7 +93,7 @@ def as_json(value: object) -> str:
 def shown(value: float, *, percent: bool = False) -> str:
     """A number on an axis or in a legend."""
     if percent:
-        return f"{100 * value:.4g} %"
+        return f"{100 * value:.4g}\u00a0%"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -132,7 +135,7 @@ def _axes(chart: Chart, box: _Box) -> str:
         parts.append(f"<line class='rule' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{y:.1f}' y2='{y:.1f}'/>")
         label = shown(0.0 if abs(value) < box.step / 1e6 else round(value, 12), percent=chart.percent)
         parts.append(f"<text class='tick y' x='{LEFT - 8}' y='{y + 4:.1f}'>{label}</text>")
-    step = max(1.0, _nice((box.right - box.left) / 4))
+    step = max(1.0, _nice((box.right - box.left) / 5))
     marks = []
     value = math.ceil(box.left / step) * step
     while value <= box.right * (1 + 1e-9):

@@ -95,22 +95,25 @@ def certificate(run: Run) -> Certificate:
     command = _command(run, noise, error, n)
     thumb = setting.client_rate * math.sqrt(setting.rounds) / noise
     if bounds.vacuous:
-        headline = "The certificate says nothing here: even for one malicious client the bound on the error is 100 %."
+        headline = (
+            "The certificate says nothing here: even for one malicious client the bound on the error is 100\u00a0%."
+        )
         reasons = (
-            f"All noise in a sum is {noise:.3g} times C, the most that one client may move it, over {setting.rounds:,} "
-            f"rounds at q = {setting.client_rate:g}: q·√T/σ̃ = {thumb:.3g}, and a bound needs about {TELLING} or less.",
+            f"All noise in a sum is {noise:.3g} times C, the most that one client may move it, over "
+            f"{setting.rounds:,} rounds at q = {setting.client_rate:g}: q·√T/σ̃ = {thumb:.3g}, and a bound needs "
+            f"about {TELLING} or less.",
             "It would mean something with a smaller C, fewer rounds, or more noise; validation still bounds every "
             "single update by C, and the rejections on this page are real.",
         )
         return Certificate(False, headline, reasons, command)
     headline = (
-        f"With one malicious client more, whatever it sends, the expected error is at most {100 * bounds.upper:.2f} %, "
-        f"if it is {100 * error:.2f} % without."
+        f"With one malicious client more, whatever it sends, the expected error is at most "
+        f"{100 * bounds.upper:.2f}\u00a0%, if it is {100 * error:.2f}\u00a0% without."
     )
     reasons = (
         "The expectation is over the randomness of training, for each record by itself: it is not a statement about "
         "the one model of this run.",
-        f"{100 * error:.2f} % is the error of this run on its test set, taken for the expected one.",
+        f"{100 * error:.2f}\u00a0% is the error of this run on its test set, taken for the expected one.",
     )
     return Certificate(True, headline, reasons, command)
 

@@ -24,26 +24,22 @@ def draw_grid(taken: Participation) -> str:
     paths = []
     for level in (*range(1, _LEVELS + 1), -1):
         runs = [
-            f"M{_LEFT + start * cell:.2f} {row * height}h{(end - start) * cell:.2f}v{height - 1}h{(start - end) * cell:.2f}z"
+            f"M{_LEFT + start * cell:.2f} {row * height}"
+            f"h{(end - start) * cell:.2f}v{height - 1}h{(start - end) * cell:.2f}z"
             for row, line in enumerate(levels)
             for start, end in _runs(line == level)
         ]
         if runs:
             kind = "rejected" if level < 0 else f"accepted a{level}"
             paths.append(f"<path class='{kind}' d='{''.join(runs)}'/>")
-    every = 1 if height >= 12 else -(-12 // height)
-    names = "".join(
-        f"<text class='tick y' x='{_LEFT - 8}' y='{place * height + height / 2 + 4:.0f}'>{escape(_cut(taken.clients[row]))}</text>"
-        for place, row in enumerate(rows)
-        if place % every == 0
-    )
-    total = int(taken.rejected.sum())
-    said = f"{len(taken.clients):,} clients over {taken.rounds:,} rounds: {int(taken.took_part.sum()):,} updates, {total:,} rejected"
+    sent, bad = int(taken.took_part.sum()), int(taken.rejected.sum())
+    said = f"{len(taken.clients):,} clients over {taken.rounds:,} rounds: {sent:,} updates, {bad:,} rejected"
     body = len(rows) * height
     return (
         f"<figure class='grid' id='grid'><figcaption id='grid-title'>{_caption(taken)}</figcaption><div class='wide'>"
         f"<svg viewBox='0 0 {_WIDTH} {body + _BOTTOM}' role='img' tabindex='0' aria-labelledby='grid-title grid-said'>"
-        f"<desc id='grid-said'>{escape(said)}</desc>{''.join(paths)}{names}{_rounds(taken, body, cell)}</svg></div>"
+        f"<desc id='grid-said'>{escape(said)}</desc>"
+        f"{''.join(paths)}{_names(taken, rows, height)}{_rounds(taken, body, cell)}</svg></div>"
         f"{_legend(taken)}{_left_out(taken, rows)}"
         f"<script type='application/json'>{_data(taken, rows, cell, height)}</script></figure>"
     )
@@ -53,7 +49,8 @@ def client_table(taken: Participation) -> str:
     """Every client: how often it took part, and how often it was rejected."""
     took, rejected = taken.took_part.sum(axis=1).tolist(), taken.rejected.sum(axis=1).tolist()
     lines = "".join(
-        f"<tr{' class=bad' if bad else ''}><th scope='row'>{escape(name)}</th><td>{sent:,}</td><td>{sent - bad:,}</td><td>{bad:,}</td></tr>"
+        f"<tr class='{'bad' if bad else 'good'}'><th scope='row'>{escape(name)}</th>"
+        f"<td>{sent:,}</td><td>{sent - bad:,}</td><td>{bad:,}</td></tr>"
         for name, sent, bad in zip(taken.clients, took, rejected, strict=True)
     )
     head = "".join(f"<th scope='col'>{name}</th>" for name in ("client", "sent", "accepted", "rejected"))
@@ -90,13 +87,18 @@ def _caption(taken: Participation) -> str:
 
 def _legend(taken: Participation) -> str:
     def key(kind: str, words: str) -> str:
-        square = f"<svg class='square' viewBox='0 0 12 12' aria-hidden='true'><rect class='{kind}' width='12' height='12'/></svg>"
-        return f"<span class='key'>{square}{words}</span>"
+        square = f"<rect class='{kind}' width='12' height='12'/>"
+        return (
+            f"<span class='key'><svg class='square' viewBox='0 0 12 12' aria-hidden='true'>{square}</svg>{words}</span>"
+        )
 
-    shades = [key("accepted a4", "accepted")] if taken.width == 1 else [
-        key("accepted a1", "accepted, in few of its rounds"), key("accepted a4", "in the most")
-    ]
-    return f"<div class='legend'>{''.join(shades)}{key('rejected', 'rejected at least once')}{key('absent', 'not selected')}</div>"
+    shades = (
+        [key("accepted a4", "accepted")]
+        if taken.width == 1
+        else [key("accepted a1", "accepted, in few of its rounds"), key("accepted a4", "in the most")]
+    )
+    others = [key("rejected", "rejected at least once"), key("absent", "not selected")]
+    return f"<div class='legend'>{''.join(shades + others)}</div>"
 
 
 def _left_out(taken: Participation, rows: list[int]) -> str:
@@ -108,14 +110,23 @@ def _left_out(taken: Participation, rows: list[int]) -> str:
     return f"<p class='note'>{left:,} more clients are in the table only; {of_them}.</p>"
 
 
+def _names(taken: Participation, rows: list[int], height: int) -> str:
+    every = 1 if height >= 12 else -(-16 // height)
+    return "".join(
+        f"<text class='tick y' x='{_LEFT - 8}' y='{place * height + height / 2 + 4:.0f}'>"
+        f"{escape(_cut(taken.clients[row]))}</text>"
+        for place, row in enumerate(rows)
+        if place % every == 0
+    )
+
+
 def _rounds(taken: Participation, top: int, cell: float) -> str:
     columns = taken.took_part.shape[1]
     marks = sorted({0, columns // 4, columns // 2, 3 * columns // 4, columns - 1})
-    labels = "".join(
+    return "".join(
         f"<text class='tick x' x='{_LEFT + (column + 0.5) * cell:.1f}' y='{top + 16}'>{taken.span(column)[0]:,}</text>"
         for column in marks
     )
-    return labels
 
 
 def _data(taken: Participation, rows: list[int], cell: float, height: int) -> str:

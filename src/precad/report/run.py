@@ -29,8 +29,12 @@ class RoundFigures:
     loss: float | None
     epsilon_server: float | None
     epsilon_clients: float | None
-    looked: bool
-    """Whether the figures above were taken in this round. An ε that is None then does not exist."""
+
+    @property
+    def looked(self) -> bool:
+        """Whether figures were taken after this round. An ε that is None then does not exist."""
+        figures = self.accuracy, self.loss, self.epsilon_server, self.epsilon_clients
+        return any(value is not None for value in figures)
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,17 @@ def _rounds(path: Path) -> tuple[RoundFigures, ...]:
 
 
 def _round(line: dict[str, Any]) -> RoundFigures:
-    figures = [_finite(line.get(key)) for key in ("test_accuracy", "test_loss", "epsilon_server", "epsilon_clients")]
-    looked = any(value is not None for value in figures)
-    norm = _finite(line.get("update_norm"))
-    seconds = {str(stage): float(value) for stage, value in line["seconds"].items()}
-    rejected = {str(name): str(reason) for name, reason in line["rejected"].items()}
-    return RoundFigures(int(line["round"]), int(line["selected"]), rejected, norm, seconds, *figures, looked)
+    return RoundFigures(
+        round=int(line["round"]),
+        selected=int(line["selected"]),
+        rejected={str(name): str(reason) for name, reason in line["rejected"].items()},
+        update_norm=_finite(line.get("update_norm")),
+        seconds={str(stage): float(value) for stage, value in line["seconds"].items()},
+        accuracy=_finite(line.get("test_accuracy")),
+        loss=_finite(line.get("test_loss")),
+        epsilon_server=_finite(line.get("epsilon_server")),
+        epsilon_clients=_finite(line.get("epsilon_clients")),
+    )
 
 
 def _summary(value: dict[str, Any]) -> Summary:

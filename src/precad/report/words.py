@@ -6,7 +6,12 @@ from html import escape
 
 def percent(fraction: float | None) -> str:
     """A fraction."""
-    return "–" if fraction is None else f"{100 * fraction:.2f} %"
+    return "–" if fraction is None else f"{100 * fraction:.2f}\u00a0%"
+
+
+def loss(value: float | None) -> str:
+    """A loss."""
+    return "–" if value is None else f"{value:.4f}"
 
 
 def epsilon(value: float | None) -> str:
@@ -17,19 +22,19 @@ def epsilon(value: float | None) -> str:
 def seconds(value: float) -> str:
     """A duration."""
     if value < 1:
-        return f"{1000 * value:.3g} ms"
+        return f"{1000 * value:.3g}\u00a0ms"
     if value < 120:
-        return f"{value:.3g} s"
-    return f"{value / 60:,.1f} min" if value < 7200 else f"{value / 3600:,.1f} h"
+        return f"{value:.3g}\u00a0s"
+    return f"{value / 60:,.1f}\u00a0min" if value < 7200 else f"{value / 3600:,.1f}\u00a0h"
 
 
 def size(count: float) -> str:
     """A number of bytes."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
-            return f"{count:.3g} {unit}"
+            return f"{count:.3g}\u00a0{unit}"
         count /= 1000
-    return f"{count:,.3g} TB"
+    return f"{count:,.3g}\u00a0TB"
 
 
 def data(value: float | int | None, shown: str) -> str:
@@ -61,4 +66,6 @@ def details(key: str, summary: str, content: str, *, opened: bool = False) -> st
 
 def section(key: str, title: str, content: str) -> str:
     """A part of the page."""
-    return f"<section id='{key}' aria-labelledby='{key}-head'><h2 id='{key}-head'>{escape(title)}</h2>{content}</section>"
+    return (
+        f"<section id='{key}' aria-labelledby='{key}-head'><h2 id='{key}-head'>{escape(title)}</h2>{content}</section>"
+    )

@@ -1,0 +1,42 @@
+"""``precad report`` and ``precad watch``: the page of a run, in a file or live."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from precad.cli_common import plain_errors
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="The run's folder; several are shown over each other.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file; report.html in the run's folder, or here for several runs.")
+    ] = None,
+) -> None:
+    """Write a run's page: one HTML file with every figure of the run, or of several side by side."""
+    from precad.report.write import write_report
+
+    with plain_errors():
+        place = write_report(runs, out)
+    typer.echo(f"wrote {place}")
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    port: Annotated[int, typer.Option(help="Where on 127.0.0.1; 0 for a free one.")] = 8600,
+) -> None:
+    """Show a run's page while it is trained, on this machine alone, until Ctrl-C."""
+    import time
+
+    from precad.report.live import LiveServer, Watched
+
+    with plain_errors():
+        server = LiveServer(Watched(run, time.time), port)
+    typer.echo(f"watching {run} at {server.url}: Ctrl-C ends")
+    try:
+        server.serve_forever(poll_interval=0.2)
+    except KeyboardInterrupt:
+        typer.echo("ended; the run itself goes on")
+    finally:
+        server.server_close()
