@@ -36,15 +36,7 @@ def view(path: Path) -> LedgerView:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """In a folder that cannot be written, a ledger that nobody has open is read as the file it is."""
+    """A ledger that nobody has open, so without a write-ahead log, is read as the file it is: no other file appears."""
     at_rest = not path.with_name(f"{path.name}-wal").exists()
-    place = path.absolute().as_uri()
-    connection = sqlite3.connect(f"{place}?mode=ro", uri=True, isolation_level=None)
-    try:
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        connection.close()
-        if not at_rest:
-            raise
-        connection = sqlite3.connect(f"{place}?mode=ro&immutable=1", uri=True, isolation_level=None)
-    return connection
+    way = "mode=ro&immutable=1" if at_rest else "mode=ro"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, isolation_level=None)

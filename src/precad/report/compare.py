@@ -46,7 +46,7 @@ def _side_by_side(runs: list[Run]) -> str:
         row("test loss", [_figure(x, "loss", words.loss) for x in lasts]),
         row("ε against a server", [_figure(x, "epsilon_server", words.epsilon) for x in lasts]),
         row("ε against clients", [_figure(x, "epsilon_clients", words.epsilon) for x in lasts]),
-        row("δ", [f"{run.setting.delta:g}" for run in runs]),
+        row("δ", [words.small(run.setting.delta) for run in runs]),
         row("rounds", [words.data(run.done, f"{run.done:,}") for run in runs]),
         row("rejected updates", [_rejected(run) for run in runs]),
         row("usual round", ["–" if x is None else words.data(x, words.seconds(x)) for x in usual]),

@@ -30,7 +30,7 @@ def _time(run: Run) -> str:
         for stage in sorted(stages, key=lambda stage: -stage.total)
     ]
     rows.append(("all of a round", words.data(usual, words.seconds(usual)), words.seconds(whole), ""))
-    table = words.table(("stage", "usual round", "whole run", "share"), rows)
+    table = words.table(("stage", "usual round", "whole run", "share"), rows, "numbers stages")
     return "<h3>Time</h3>" + table + words.paragraph(_against_plain(run, usual), "note")
 
 

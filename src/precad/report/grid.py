@@ -95,7 +95,7 @@ def _legend(taken: Participation) -> str:
     shades = (
         [key("accepted a4", "accepted")]
         if taken.width == 1
-        else [key("accepted a1", "accepted, in few of its rounds"), key("accepted a4", "in the most")]
+        else [key("accepted a1", "accepted, in few rounds of the column"), key("accepted a4", "in the most")]
     )
     others = [key("rejected", "rejected at least once"), key("absent", "not selected")]
     return f"<div class='legend'>{''.join(shades + others)}</div>"

@@ -108,7 +108,9 @@ def _epsilon_tile(run: Run, key: str, name: str, last: RoundFigures | None) -> t
     shown = "–" if last is None else words.epsilon(value)
     budget = f", budget {run.setting.budget:g}" if key == "server" and run.setting.budget is not None else ""
     under = (
-        "nothing protects against it" if last is not None and value is None else f"at δ = {run.setting.delta:g}{budget}"
+        "nothing protects against it"
+        if last is not None and value is None
+        else f"at δ = {words.small(run.setting.delta)}{budget}"
     )
     return f"epsilon-{key}", name, value, shown, under
 

@@ -47,20 +47,17 @@ def learning_charts(runs: list[Run]) -> str:
 
 def privacy(run: Run) -> str:
     """Both ε over rounds, and which one to quote."""
-    last = run.looked[-1] if run.looked else None
     unit = "one record of a client" if run.setting.unit.value == "record" else "all records of a client"
+    amplified = (
+        "The figure against clients counts on nobody knowing who took part: this page names nobody."
+        if run.setting.hidden
+        else "No figure here counts on the sampling of clients, so it may be known who took part."
+    )
     said = [
-        f"For {unit} that is replaced by a null one, at δ = {run.setting.delta:g}, by an accountant whose figures are "
-        "upper bounds, for the client that took part most often. No figure here counts on the sampling of clients, so "
-        "it may be known who took part."
-        if not run.setting.hidden
-        else f"For {unit}, at δ = {run.setting.delta:g}. The figure against clients counts on nobody knowing who took "
-        "part: this page therefore names nobody.",
-        "Quote the ε against a server: it holds even if one server and all other clients work together. The ε against "
-        "clients holds if both servers are honest.",
+        f"For {unit} that is replaced by a null one, at δ = {words.small(run.setting.delta)}, by an accountant whose "
+        f"figures are upper bounds, for the client that took part most often. {amplified}",
+        _HOLDS.get(run.setting.protocol, ""),
     ]
-    if last is not None and last.epsilon_server is None:
-        said.append(f"Against a server nothing protects in this run (protocol {run.setting.protocol}).")
     text = "".join(words.paragraph(line, "lead") for line in said)
     return words.section(
         "privacy", "What it cost in privacy", f"<div class='pair'>{epsilon_chart([run])}<div>{text}</div></div>"
@@ -126,13 +123,13 @@ def noise(run: Run) -> str:
         left = (
             "what is left is within the play of chance"
             if found.signal is None
-            else f"what is left, about {found.signal:.4g}, is the signal: "
+            else f"what is left, about {found.signal:.4g}, is the signal, "
             f"{100 * found.signal / found.noise:.3g}\u00a0% of the noise"
         )
         said = words.paragraph(
             f"A sum as the servers opened it has norm {found.norm:.5g} (root mean square), where noise alone would "
-            f"have {found.noise:.5g}; {left}. The model learns because noise points elsewhere in every round and the signal "
-            "does not.",
+            f"have {found.noise:.5g}; {left}. The model learns because noise points elsewhere in every round and "
+            "the signal does not.",
             "lead",
         )
     return words.section(
@@ -165,6 +162,16 @@ def certificate(run: Run) -> str:
     return words.section(
         "certificate", "What malicious clients can do", words.paragraph(found.headline, "headline") + lines + command
     )
+
+
+_HOLDS = {
+    "precad": "Quote the ε against a server: it holds even if one server and all other clients work together. The ε "
+    "against clients holds while both servers are honest.",
+    "cdp": "One trusted server sees every update: the ε holds against clients alone.",
+    "ldp": "Each client adds its own noise: the ε holds against everybody.",
+    "ddp": "The ε holds against everybody, if enough of the selected clients are honest and only their sum is seen.",
+    "plain": "Nothing is private in this run.",
+}
 
 
 def _series(run: Run, figure: str, name: str, colour: int, *, dashed: bool = False) -> Series:

@@ -1,5 +1,6 @@
 """Numbers and small pieces of HTML, as people read them. Everything that comes from a run is escaped here."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -17,6 +18,11 @@ def loss(value: float | None) -> str:
 def epsilon(value: float | None) -> str:
     """An ε; None is that there is none."""
     return "none" if value is None else f"{value:.3f}"
+
+
+def small(value: float) -> str:
+    """A δ: 1e-5, not 1e-05."""
+    return re.sub(r"e-0+", "e-", f"{value:g}")
 
 
 def seconds(value: float) -> str:
@@ -43,8 +49,9 @@ def data(value: float | int | None, shown: str) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph of plain text."""
-    return f"<p{f' class={kind!r}' if kind else ''}>{escape(text)}</p>"
+    """A paragraph of plain text; what stands between backticks is code."""
+    coded = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
+    return f"<p{f' class={kind!r}' if kind else ''}>{coded}</p>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
