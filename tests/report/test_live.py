@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,22 @@ def run(tmp_path: Path) -> Path:
     return FakeRun().write(tmp_path / "mine", done=2)
 
 
-@pytest.fixture
-def server(run: Path) -> Iterator[LiveServer]:
-    server = LiveServer(Watched(run, time.time), 0)
+@contextmanager
+def serving(server: LiveServer) -> Iterator[LiveServer]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def server(run: Path) -> Iterator[LiveServer]:
+    with serving(LiveServer(Watched(run, time.time), 0)) as server:
+        yield server
 
 
 def ask(

@@ -94,7 +94,7 @@
     }
     const axisBefore = [...figure.querySelector(".x-axis").children];
     function zoom(from, to) {
-      const least = Math.max(2, (frame.right - frame.left) / 200);
+      const least = Math.max(1, (frame.right - frame.left) / 200);
       if (to - from < least) return;
       Object.assign(state, { from: Math.max(frame.left, from), to: Math.min(frame.right, to), whole: false });
       if (state.from <= frame.left && state.to >= frame.right) return all();
