@@ -17,6 +17,7 @@ from precad.report.write import write_report
 
 
 def main() -> None:
+    """One picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("out", type=Path)

@@ -95,7 +95,14 @@ def test_nothing_comes_from_elsewhere_and_the_policy_names_what_is_here(tmp_path
 
 def test_a_seed_a_budget_and_the_digests_are_said(tmp_path: Path) -> None:
     page = page_of(tmp_path, FakeRun(more="budget = 5.0"))
-    for words in ("The noise is not private", "budget ε = 5", "c0ffee", "link 5", "seed 1: not private", "torch"):
+    for words in (
+        "the noise of this run is not private",
+        "budget ε = 5",
+        "c0ffee",
+        "link 5",
+        "seed 1: not private",
+        "torch",
+    ):
         assert words in page
     private = FakeRun().write(tmp_path / "private")
     (private / "config.toml").write_text((private / "config.toml").read_text().replace("seed = 1\n", ""))

@@ -41,7 +41,7 @@ def _against_plain(run: Run, usual: float) -> str:
     plain = run.summary.plain_seconds if run.summary else None
     if plain is not None:
         times = f"{words.seconds(plain)} a round, so this run took {usual / plain:.2f} times as long"
-        return f"{measured} Plain training of the same model and clients, timed when the run ended: {times}."
+        return f"{measured} Plain training of the same model and clients, a few rounds at the end of the run: {times}."
     if run.finished:
         return f"{measured} Plain training was not timed in this run: `precad report` with a plain run beside it tells."
     return f"{measured} Plain training is timed when the run ends."

@@ -90,8 +90,8 @@ def _tiles(run: Run) -> str:
         _epsilon_tile(run, "server", "ε against a server", last),
         _epsilon_tile(run, "clients", "ε against clients", last),
         ("rounds", "Rounds", run.done, f"{run.done:,}", f"of {run.setting.rounds:,}"),
-        ("rejected", "Rejected updates", bad, f"{bad:,}", f"of {sent:,} that were sent"),
-        ("time", "Time", whole, words.seconds(whole), f"usually {words.seconds(usual)} a round" if usual else ""),
+        ("rejected", "Rejected updates", bad, f"{bad:,}", f"of {sent:,} sent"),
+        ("time", "Time", whole, words.seconds(whole), f"{words.seconds(usual)} a round" if usual else ""),
     ]
     if run.setting.hidden:
         tiles = [tile for tile in tiles if tile[0] != "rejected"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from precad.report.run import Run
 from precad.report.setting import ReportError
 
-MOST_COLUMNS = 100
+MOST_COLUMNS = 200
 
 Counts = NDArray[np.int64]
 

@@ -54,9 +54,9 @@ def privacy(run: Run) -> str:
         else "No figure here counts on the sampling of clients, so it may be known who took part."
     )
     said = [
+        _HOLDS.get(run.setting.protocol, ""),
         f"For {unit} that is replaced by a null one, at δ = {words.small(run.setting.delta)}, by an accountant whose "
         f"figures are upper bounds, for the client that took part most often. {amplified}",
-        _HOLDS.get(run.setting.protocol, ""),
     ]
     text = "".join(words.paragraph(line, "lead") for line in said)
     return words.section(

@@ -17,8 +17,8 @@ def warning(runs: list[Run]) -> str:
     seeded = [run.name for run in runs if run.setting.seed is not None]
     if not seeded:
         return ""
-    which = "This run" if len(runs) == 1 else ", ".join(seeded)
-    said = f"{which}: repeatable by a seed, for research. The noise is not private."
+    which = "of this run" if len(runs) == 1 else f"of {', '.join(seeded)}"
+    said = f"Repeatable by a seed, for research: the noise {which} is not private."
     return f"<p class='warning' role='note'>{escape(said)}</p>"
 
 
