@@ -13,6 +13,7 @@ from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from precad.report.run import read_run
 from precad.report.write import write_report
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=1400, help="the top so many pixels")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        page = write_report(arguments.runs, Path(folder) / "report.html")
+        page = write_report([read_run(run) for run in arguments.runs], Path(folder) / "report.html")
         shot = photograph(page, arguments.width, arguments.height, dark=arguments.dark)
     picture = Image.open(io.BytesIO(shot)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
     picture.save(arguments.out, optimize=True)

@@ -34,6 +34,9 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path: Path) -> None:
     assert ["test_accuracy" in line for line in lines] == [False, True, False, True]
     assert lines[-1]["epsilon_server"] == summary["epsilon_server"]
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    page = (folder / "report.html").read_text()
+    assert f"<data value='{summary['epsilon_server']!r}'>" in page
+    assert 0 < summary["plain_seconds"] < sum(summary["seconds"].values())
     assert torch.load(folder / "model.pt", weights_only=True)["1.weight"].shape == (32, 64)
     assert {path.name for path in folder.iterdir()} >= {"config.toml", "ledger.sqlite", "checkpoint.npz"}
     assert not (folder / "root.key").exists()

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "privacy": {"errors", "mpc"},
     "params": {"errors", "mpc", "privacy"},
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
-    "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol"},
+    "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol", "report"},
     "flower": {"errors", "mpc", "params", "protocol", "services"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "learning"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},

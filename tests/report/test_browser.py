@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from precad.report.live import LiveServer, Watched
+from precad.report.run import read_run, run_source
 from precad.report.write import write_report
 from tests.report.fake_runs import FakeRun
 from tests.report.test_live import serving
@@ -42,7 +43,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     fake = FakeRun(names=["client-1", "client-2", "<script>alert(1)</script>"], rejected=["<script>alert(1)</script>"])
-    return write_report([fake.write(tmp_path / "mine")]).as_uri()
+    return write_report([read_run(fake.write(tmp_path / "mine"))], tmp_path / "report.html").as_uri()
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +202,7 @@ def test_the_live_page_follows_and_survives(browser: Browser, tmp_path: Path) ->
             time.sleep(0.05)
         raise AssertionError(text(browser, "[data-status]"))
 
-    with serving(LiveServer(Watched(path, time.time), 0)) as server:
+    with serving(LiveServer(Watched(run_source(path), time.time), 0)) as server:
         port = server.server_address[1]
         browser.get(server.url)
         until("running: round 2 of 6")
@@ -213,6 +214,6 @@ def test_the_live_page_follows_and_survives(browser: Browser, tmp_path: Path) ->
         assert browser.execute_script(pressed) == "false"
     until("no answer from precad watch")
     FakeRun().write(path)
-    with serving(LiveServer(Watched(path, time.time), port)):
+    with serving(LiveServer(Watched(run_source(path), time.time), port)):
         until("finished")
         assert value(browser, "#tile-rounds") == 6

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from precad.cli import app
 from precad.report.live import LiveServer, Watched, standing
-from precad.report.run import read_run
+from precad.report.run import read_run, run_source
 from tests.report.fake_runs import FakeRun
 
 
@@ -41,7 +41,7 @@ def serving(server: LiveServer) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def server(run: Path) -> Iterator[LiveServer]:
-    with serving(LiveServer(Watched(run, time.time), 0)) as server:
+    with serving(LiveServer(Watched(run_source(run), time.time), 0)) as server:
         yield server
 
 
@@ -138,12 +138,13 @@ def test_when_a_run_is_stalled(run: Path) -> None:
     assert stalled.status == "stalled"
     assert stalled.said == "stalled at round 2 of 6: nothing for 31\u00a0s, where one usually takes 376\u00a0ms"
     begun = read_run(FakeRun().write(run.parent / "begun", done=0))
-    assert standing(begun, "", 31.0).said == "stalled at round 0 of 6: nothing for 31\u00a0s"
+    assert standing(begun, "", 299.0).status == "running"
+    assert standing(begun, "", 301.0).said == "stalled at round 0 of 6: nothing for 5.0\u00a0min"
     assert standing(read_run(FakeRun().write(run)), "", 1e9).status == "finished"
 
 
 def test_the_clock_is_that_of_the_files(run: Path) -> None:
-    late = Watched(run, lambda: time.time() + 3600)
+    late = Watched(run_source(run), lambda: time.time() + 3600)
     assert late.state().status == "stalled"
 
 

@@ -175,5 +175,5 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = FakeRun().write(tmp_path / "mine")
     (path / "report.html").mkdir()
     with pytest.raises(ReportError, match="cannot write"):
-        write_report([path])
+        write_report([read_run(path)], path / "report.html")
     assert [file.name for file in path.iterdir() if file.name.endswith(".draft")] == []

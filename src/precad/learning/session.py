@@ -19,6 +19,7 @@ from precad.learning.training import Outcome, Trainer
 from precad.learning.yardstick import plain_seconds
 from precad.privacy.accounting import Adversary
 from precad.report import run as report_format
+from precad.report.write import NAME as REPORT
 from precad.report.write import write_report
 
 SAVE_SECONDS = 2.0
@@ -89,7 +90,7 @@ def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]
     draft.replace(run.path / "model.pt")
     run.finish(summary)
     try:
-        write_report([run.path])
+        write_report([report_format.read_run(run.path)], run.path / REPORT)
     except Exception as error:
         logging.getLogger(__name__).warning("the run is whole, but its page was not written: %s", error)
     return summary

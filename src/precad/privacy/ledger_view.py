@@ -25,7 +25,7 @@ def view(path: Path) -> LedgerView:
     if not path.is_file():
         raise LedgerError(f"there is no ledger at {path}")
     try:
-        with closing(_connect(path)) as connection:
+        with closing(connect_to_read(path)) as connection:
             connection.execute("BEGIN")
             (stored,) = connection.execute("SELECT json FROM terms").fetchone()
             rows = connection.execute("SELECT round, participants FROM entries ORDER BY number").fetchall()
@@ -35,8 +35,8 @@ def view(path: Path) -> LedgerView:
         raise LedgerError(f"{path} is not a ledger that can be read: {error}") from None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """A ledger that nobody has open, so without a write-ahead log, is read as the file it is: no other file appears."""
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A file that nobody has open, so without a write-ahead log, is read as the file it is: no other file appears."""
     at_rest = not path.with_name(f"{path.name}-wal").exists()
     way = "mode=ro&immutable=1" if at_rest else "mode=ro"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, isolation_level=None)

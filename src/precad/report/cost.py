@@ -18,7 +18,7 @@ def cost(run: Run) -> str:
 def _time(run: Run) -> str:
     stages, usual = findings.stages(run), findings.usual_round(run)
     if usual is None:
-        return words.paragraph("No round was played yet.", "note")
+        return "<h3>Time</h3>" + words.paragraph("Times are not recorded." if run.rounds else "No round yet.", "note")
     whole = sum(stage.total for stage in stages) or 1.0
     rows = [
         (
@@ -55,21 +55,14 @@ def _bytes(run: Run) -> str:
         (
             escape(item.name),
             f"{words.data(item.each, words.size(item.each))} {item.unit}",
-            words.data(item.whole, words.size(item.whole)),
+            "not shown" if run.setting.hidden else words.data(item.whole, words.size(item.whole)),
         )
-        for item in kinds
+        for item in (*kinds, findings.Traffic("plain training: client → server", plain, "a submission", kinds[0].count))
     ]
-    sent = sum(line.selected for line in run.rounds)
-    rows.append(
-        (
-            "plain training: client → server",
-            f"{words.data(plain, words.size(plain))} a submission",
-            words.data(plain * sent, words.size(plain * sent)),
-        )
-    )
     note = (
-        "At most, by the formulas of `precad protocol`, which tests compare with real messages; in this run they were "
-        "passed in memory. Sealing, TLS and the download of the model come on top. Plain: float32 entries."
+        "At most, by the formulas of `precad protocol`, which tests compare with real messages"
+        f"{'; in this run they were passed in memory' if run.simulated else ''}. Sealing, TLS and the download of the "
+        "model come on top. Plain: float32 entries."
     )
     return "<h3>Bytes</h3>" + words.table(("message", "each", "whole run"), rows) + words.paragraph(note, "note")
 

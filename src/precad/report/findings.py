@@ -165,18 +165,26 @@ def stages(run: Run) -> tuple[Stage, ...]:
 
 
 def usual_round(run: Run) -> float | None:
-    """Seconds of the median round."""
-    return median(sum(line.seconds.values()) for line in run.rounds) if run.rounds else None
+    """Seconds of the median round; None where no times are recorded."""
+    return (
+        median(sum(line.seconds.values()) for line in run.rounds) if any(line.seconds for line in run.rounds) else None
+    )
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one kind of message: each, and in the whole run so far."""
+    """Bytes of one kind of message."""
 
     name: str
     each: int
-    whole: int
     unit: str
+    count: int
+    """How many there were so far."""
+
+    @property
+    def whole(self) -> int:
+        """In the whole run so far."""
+        return self.each * self.count
 
 
 def traffic(run: Run) -> tuple[Traffic, ...]:
@@ -190,18 +198,14 @@ def traffic(run: Run) -> tuple[Traffic, ...]:
     once = 2 * (line["bytes_close"] + 2 * line["bytes_nonce"] + line["bytes_noisy_share"])
     a, b = line["bytes_header"] + line["bytes_part_a"], line["bytes_header"] + line["bytes_part_b"]
     return (
-        Traffic("client → server A", a, a * submissions, "a submission"),
-        Traffic("client → server B", b, b * submissions, "a submission"),
-        Traffic("A ↔ B, validation", between, between * submissions, "a submission"),
-        Traffic("A ↔ B, close and open", once, once * rounds, "a round"),
-        *((_dealt(line["bytes_deal"], submissions),) if "bytes_deal" in line else ()),
+        Traffic("client → server A", a, "a submission", submissions),
+        Traffic("client → server B", b, "a submission", submissions),
+        Traffic("A ↔ B, validation", between, "a submission", submissions),
+        Traffic("A ↔ B, close and open", once, "a round", rounds),
+        *((Traffic("dealer → B", line["bytes_deal"], "a submission", submissions),) if "bytes_deal" in line else ()),
     )
 
 
 def plain_bytes(run: Run) -> int | None:
     """Of one update in plain training: float32 entries, nothing else."""
     return None if run.about.parameters is None else 4 * run.about.parameters
-
-
-def _dealt(each: int, submissions: int) -> Traffic:
-    return Traffic("dealer → B", each, each * submissions, "a submission")

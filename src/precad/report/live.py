@@ -17,13 +17,15 @@ from precad.errors import PrecadError
 from precad.report import words
 from precad.report.findings import usual_round
 from precad.report.page import policy, render
-from precad.report.run import Run, read_run
+from precad.report.run import Run, Source
 from precad.report.setting import ReportError
 
 PATIENCE = 20.0
 """A run is stalled when no round has come for so many usual rounds, …"""
 LEAST_WAIT = 30.0
 """… and for so many seconds: evaluations and checkpoints take time too."""
+UNPACED = 300.0
+"""Seconds that are waited where nobody knows how long a round takes: before the first, and at a server."""
 ADDRESS = "127.0.0.1"
 
 Clock = Callable[[], float]
@@ -44,10 +46,10 @@ class State:
 class Watched:
     """A run's folder, read again when its files have changed, but not more than a tenth of the time."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        """A folder that is no run is a :class:`ReportError`."""
-        self._path, self._clock, self._turn = path, clock, threading.Lock()
-        self._run, self._seen = read_run(path), _stamp(path)
+    def __init__(self, source: Source, clock: Clock) -> None:
+        """A folder that is no run is an error of one sentence."""
+        self._source, self._clock, self._turn = source, clock, threading.Lock()
+        self._seen, self._run = _stamp(source.files), source.read()
         self._page = render([self._run], live=self._seen)
         self._next, self._fault = 0.0, ""
 
@@ -68,20 +70,20 @@ class Watched:
     def _age(self) -> float:
         """Seconds since something was written."""
         try:
-            newest = max((self._path / name).stat().st_mtime for name in _FILES if (self._path / name).exists())
+            newest = max(path.stat().st_mtime for path in self._source.files if path.exists())
         except (OSError, ValueError):
             return 0.0
         return max(0.0, self._clock() - newest)
 
     def _look(self) -> None:
-        stamp, start = _stamp(self._path), time.monotonic()
+        stamp, start = _stamp(self._source.files), time.monotonic()
         if (stamp == self._seen and not self._fault) or start < self._next:
             return
         try:
-            self._run = read_run(self._path)
+            self._run = self._source.read()
             self._page = render([self._run], live=stamp)
             self._seen, self._fault = stamp, ""
-        except PrecadError as error:
+        except (PrecadError, ValueError) as error:
             self._fault = f"cannot be read now: {error}"
         end = time.monotonic()
         self._next = end + 9 * (end - start)
@@ -92,7 +94,7 @@ def standing(run: Run, stamp: str, age: float) -> State:
     if run.finished:
         return State(stamp, "finished", "finished")
     usual, done = usual_round(run), f"round {run.done:,} of {run.setting.rounds:,}"
-    if age <= max(LEAST_WAIT, PATIENCE * (usual or 0.0)):
+    if age <= (UNPACED if usual is None else max(LEAST_WAIT, PATIENCE * usual)):
         return State(stamp, "running", f"running: {done}")
     pace = f", where one usually takes {words.seconds(usual)}" if usual is not None else ""
     return State(stamp, "stalled", f"stalled at {done}: nothing for {words.seconds(age)}{pace}")
@@ -175,15 +177,14 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_FILES = ("config.toml", "about.json", "metrics.jsonl", "summary.json")
 
 
-def _stamp(path: Path) -> str:
+def _stamp(files: tuple[Path, ...]) -> str:
     """What changes when a file does."""
     parts = []
-    for name in _FILES:
+    for path in files:
         try:
-            found = (path / name).stat()
+            found = path.stat()
             parts.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
         except OSError:
             parts.append("-")

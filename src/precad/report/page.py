@@ -85,13 +85,15 @@ def _tiles(run: Run) -> str:
     last, bad, usual = last_figures(run), rejections(run).total(), findings.usual_round(run)
     sent, whole = sum(line.selected for line in run.rounds), sum(stage.total for stage in findings.stages(run))
     accuracy = last.accuracy if last else None
+    looked = "" if last is None else f"after round {last.round:,}" if run.simulated else "a server has no test set"
+    pace = "not recorded" if usual is None else f"{words.seconds(usual)} a round"
     tiles = [
-        ("accuracy", "Test accuracy", accuracy, words.percent(accuracy), f"after round {last.round:,}" if last else ""),
+        ("accuracy", "Test accuracy", accuracy, words.percent(accuracy), looked),
         _epsilon_tile(run, "server", "ε against a server", last),
         _epsilon_tile(run, "clients", "ε against clients", last),
         ("rounds", "Rounds", run.done, f"{run.done:,}", f"of {run.setting.rounds:,}"),
         ("rejected", "Rejected updates", bad, f"{bad:,}", f"of {sent:,} sent"),
-        ("time", "Time", whole, words.seconds(whole), f"{words.seconds(usual)} a round" if usual else ""),
+        ("time", "Time", None if usual is None else whole, "–" if usual is None else words.seconds(whole), pace),
     ]
     if run.setting.hidden:
         tiles = [tile for tile in tiles if tile[0] != "rejected"]

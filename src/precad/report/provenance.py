@@ -32,7 +32,9 @@ def limits(run: Run) -> str:
         "ε holds if the two servers do not work together, and for a client up to the number of rounds that it took "
         "part in. An ε is an upper bound on what can be learnt, not a measure of what was.",
         "Clients and servers shared one machine: the times are not those of a deployment, where nobody sees how long a "
-        "client computed.",
+        "client computed."
+        if run.simulated
+        else "It is what one server of the task knows; the other one's log must agree with its own (`precad audit`).",
         "The signal is estimated from the norm of the opened sums, which the servers see anyway; nothing else on this "
         "page but the test figures depends on what the clients' data are.",
         "The certificate is about expectations over the randomness of training, not about this one model.",

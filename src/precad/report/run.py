@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ class Run:
     about: About
     ledger: LedgerView | None
     config_digest: str | None
+    simulated: bool = True
+    """Whether one machine played all parties; else this is what one server of a task knows."""
 
     @property
     def done(self) -> int:
@@ -89,6 +91,23 @@ class Run:
     def looked(self) -> tuple[RoundFigures, ...]:
         """The rounds after which the test set was looked at."""
         return tuple(line for line in self.rounds if line.looked)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run is."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    """Whatever changes when the run goes on is among them."""
+    read: Callable[[], Run]
+    """What they hold now, or an error of one sentence."""
+
+
+def run_source(folder: Path) -> Source:
+    """The run of a folder of ``precad train``."""
+    files = tuple(folder / name for name in ("config.toml", "about.json", "metrics.jsonl", "summary.json"))
+    return Source(folder, files, lambda: read_run(folder))
 
 
 def read_run(path: Path) -> Run:

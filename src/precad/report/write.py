@@ -5,20 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from precad.report.page import render
-from precad.report.run import read_run
+from precad.report.run import Run
 from precad.report.setting import ReportError
 
 NAME = "report.html"
 """Of the page in a run's own folder."""
 
 
-def write_report(runs: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the page of these runs, whole or not at all; where it is. A single run's page is in its folder by default.
-
-    What cannot be read or written is a :class:`ReportError` of one sentence.
-    """
-    page = render([read_run(path) for path in runs])
-    place = out if out is not None else runs[0] / NAME if len(runs) == 1 else Path(NAME)
+def write_report(runs: Sequence[Run], place: Path) -> Path:
+    """Write the page of these runs, whole or not at all; where that cannot be, a :class:`ReportError`."""
+    page = render(runs)
     draft = place.with_name(f".{place.name}.{os.getpid()}.draft")
     try:
         draft.write_text(page, encoding="utf-8")
