@@ -44,11 +44,7 @@ def limits(run: Run) -> str:
             "The noise came from a seed: whoever knows it can take the noise away. The ε above are those of the same "
         )
         lines.insert(0, f"{seeded}run with secret noise.")
-    return words.section(
-        "limits",
-        "What this page does not show",
-        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>",
-    )
+    return words.section("limits", "What this page does not show", words.bullets(lines))
 
 
 def _small_table(name: str, rows: list[tuple[str, str]]) -> str:

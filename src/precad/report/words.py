@@ -49,9 +49,18 @@ def data(value: float | int | None, shown: str) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph of plain text; what stands between backticks is code."""
-    coded = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
-    return f"<p{f' class={kind!r}' if kind else ''}>{coded}</p>"
+    """A paragraph of plain text."""
+    return f"<p{f' class={kind!r}' if kind else ''}>{inline(text)}</p>"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list of plain texts."""
+    return f"<ul>{''.join(f'<li>{inline(line)}</li>' for line in lines)}</ul>"
+
+
+def inline(text: str) -> str:
+    """Plain text; what stands between backticks is code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
