@@ -1,6 +1,6 @@
 """Pictures of a run's page, for the documentation: python scripts/screenshots.py RUN OUT.png [--dark] [--width W].
 
-Needs Debian's chromium and chromium-driver, and selenium from PyPI. The palette is reduced to keep the file small.
+Needs Debian's chromium and chromium-driver, and selenium from PyPI. 256 colours keep the file small.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = write_report([read_run(run) for run in arguments.runs], Path(folder) / "report.html")
         shot = photograph(page, arguments.width, arguments.height, dark=arguments.dark)
-    picture = Image.open(io.BytesIO(shot)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    picture = Image.open(io.BytesIO(shot)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     picture.save(arguments.out, optimize=True)
     print(f"{arguments.out}: {picture.width} × {picture.height}, {arguments.out.stat().st_size:,} bytes")
 

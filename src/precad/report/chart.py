@@ -38,6 +38,8 @@ class Chart:
     series: tuple[Series, ...]
     levels: tuple[tuple[str, float], ...] = ()
     """Horizontal lines: (name, height)."""
+    last: float = 0.0
+    """The round up to which the horizontal axis goes, at least."""
     from_zero: bool = False
     percent: bool = False
 
@@ -109,7 +111,7 @@ class _Box:
 
     @classmethod
     def around(cls, chart: Chart, series: Sequence[Series]) -> "_Box":
-        xs = [value for item in series for value in (min(item.x), max(item.x))]
+        first, last = min(min(item.x) for item in series), max(chart.last, *(max(item.x) for item in series))
         ys = [value for item in series for value in (min(item.y), max(item.y))] + [height for _, height in chart.levels]
         low, high = min(ys), max(ys)
         if chart.from_zero:
@@ -117,8 +119,8 @@ class _Box:
         if high - low < 1e-9 * max(1.0, abs(high)):
             low, high = low - 0.5, high + 0.5
         step = _nice((high - low) / 4)
-        left = 0.0 if min(xs) <= 0.1 * max(xs) else min(xs)
-        return cls(left, max(xs) if max(xs) > left else left + 1, math.floor(low / step) * step, _up(high, step), step)
+        left = 0.0 if first <= 0.1 * last else first
+        return cls(left, max(last, left + 1), math.floor(low / step) * step, _up(high, step), step)
 
     def x(self, value: float) -> float:
         return LEFT + (value - self.left) / (self.right - self.left) * (WIDTH - LEFT - RIGHT)

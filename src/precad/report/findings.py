@@ -103,7 +103,7 @@ def certificate(run: Run) -> Certificate:
             f"{setting.rounds:,} rounds at q = {setting.client_rate:g}: q·√T/σ̃ = {thumb:.3g}, and a bound needs "
             f"about {TELLING} or less.",
             "It would mean something with a smaller C, fewer rounds, or more noise; validation still bounds every "
-            "single update by C, and the rejections on this page are real.",
+            "single update by C.",
         )
         return Certificate(False, headline, reasons, command)
     headline = (

@@ -97,7 +97,10 @@ def _legend(taken: Participation) -> str:
         if taken.width == 1
         else [key("accepted a1", "accepted, in few rounds of the column"), key("accepted a4", "in the most")]
     )
-    others = [key("rejected", "rejected at least once"), key("absent", "not selected")]
+    others = [
+        key("rejected", "rejected" if taken.width == 1 else "rejected at least once"),
+        key("absent", "not selected"),
+    ]
     return f"<div class='legend'>{''.join(shades + others)}</div>"
 
 

@@ -151,7 +151,16 @@ def noise_chart(runs: list[Run]) -> str:
             x, y, _ = thinned([line.round for line in run.rounds], expected)
             series.append(Series(f"{named}noise, expected", x, y, colour if many else 1, dashed=True))
     note = f"A point is the mean of {'up to ' if many else ''}{width} rounds." if width > 1 else ""
-    return draw(Chart("norms", "Norm of the opened sum, and of the noise in it", "norm", tuple(series)), note)
+    return draw(
+        Chart(
+            "norms",
+            "Norm of the opened sum, and of the noise in it",
+            "norm",
+            tuple(series),
+            last=max(run.done for run in runs),
+        ),
+        note,
+    )
 
 
 def certificate(run: Run) -> str:
