@@ -39,8 +39,8 @@ def watch(
 
     with plain_errors():
         server = LiveServer(Watched(_source(run), time.time), port)
-    typer.echo(f"watching {run} at {server.url}: Ctrl-C ends")
     try:
+        typer.echo(f"watching {run} at {server.url}: Ctrl-C ends")
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         typer.echo("ended; the run itself goes on")
