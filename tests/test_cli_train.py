@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from click.testing import Result
+from typer.testing import CliRunner
 
 from precad.cli import app
 
@@ -34,6 +35,9 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path: Path) -> None:
     assert ["test_accuracy" in line for line in lines] == [False, True, False, True]
     assert lines[-1]["epsilon_server"] == summary["epsilon_server"]
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    page = (folder / "report.html").read_text()
+    assert f"<data value='{summary['epsilon_server']!r}'>" in page
+    assert 0 < summary["plain_seconds"] < sum(summary["seconds"].values())
     assert torch.load(folder / "model.pt", weights_only=True)["1.weight"].shape == (32, 64)
     assert {path.name for path in folder.iterdir()} >= {"config.toml", "ledger.sqlite", "checkpoint.npz"}
     assert not (folder / "root.key").exists()
@@ -180,7 +184,7 @@ def test_ctrl_c_and_resume(tmp_path: Path) -> None:
     whole = subprocess.run([*command, "whole", "--json"], capture_output=True, text=True, check=True)
     ends = [json.loads(process.stdout) for process in (resumed, whole)]
     for end in ends:
-        del end["seconds"], end["run"]
+        del end["seconds"], end["plain_seconds"], end["run"]
     assert ends[0] == ends[1]
     models = [torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("cut", "whole")]
     assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])

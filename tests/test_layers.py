@@ -17,17 +17,18 @@ MAY_IMPORT = {
     "privacy": {"errors", "mpc"},
     "params": {"errors", "mpc", "privacy"},
     "protocol": {"errors", "mpc", "messages", "privacy", "params"},
-    "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol"},
+    "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol", "report"},
     "flower": {"errors", "mpc", "privacy", "params", "protocol", "services", "learning"},
     "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "services", "learning"},
     "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
     "baselines": {"errors"},
-    "learning": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks", "baselines"},
+    "learning": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks", "baselines", "report"},
     "experiments": {"errors", "mpc", "privacy", "params", "protocol", "attacks", "baselines", "learning"},
     "privacy_report": {"errors", "mpc", "privacy"},
     "privacy_curve": {"errors", "mpc", "privacy", "privacy_report"},
     "plots": {"errors", "mpc", "privacy", "privacy_report", "privacy_curve"},
     "explain": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
+    "report": {"errors", "privacy", "params", "explain"},
     "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},
 }
 """Layer → layers below it. The commands may import all; ``precad`` itself loads lazily."""
@@ -38,6 +39,7 @@ COMMANDS = {
     "cli_certify",
     "cli_ledger",
     "cli_train",
+    "cli_report",
     "services_cli",
     "cli_reproduce",
 }
@@ -45,8 +47,8 @@ COMMANDS = {
 MAY_IMPORT_TORCH = {"learning", "bench/gradients", "bench/training", "flower", "experiments", "attacks/data_poisoning"}
 MAY_IMPORT_MATPLOTLIB = MAY_IMPORT_TORCH | {"plots"}
 """``plots`` draws for the core's commands, which do without it where the extra ``train`` is not installed."""
-MAY_USE_NETWORK_OR_STORAGE = {"services", "flower", "privacy/ledger", "learning/download"}
-"""The services, the ledger's file, and the download of public data sets."""
+MAY_USE_NETWORK_OR_STORAGE = {"services", "flower", "privacy/ledger", "learning/download", "report/live"}
+"""The services, the ledger's file, the download of public data sets, and the live page on loopback."""
 NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "starlette", "uvicorn", "urllib"}
 
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from precad import cli_certify, cli_ledger, cli_privacy, cli_reproduce, cli_train, services_cli
+from precad import cli_certify, cli_ledger, cli_privacy, cli_report, cli_reproduce, cli_train, services_cli
 from precad.cli_common import JsonOption, need_torch, plain_errors, working
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ bench = typer.Typer(help="Measure the speed of precad on this machine.", no_args
 app.add_typer(bench, name="bench")
 app.command()(cli_train.train)
 app.command()(cli_train.resume)
+app.command()(cli_report.report)
+app.command()(cli_report.watch)
 app.command()(cli_reproduce.reproduce)
 app.command()(cli_privacy.privacy)
 app.command()(cli_certify.certify)

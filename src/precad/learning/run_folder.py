@@ -4,11 +4,12 @@
 
     config.toml     what the run is
     machine.json    where its data are, and on what it computes
+    about.json      which versions made it, its parameters and its clients
     root.key        its private randomness, until it ends; none with a seed
     checkpoint.npz  the model and the counts after some round
     metrics.jsonl   a line a round
     ledger.sqlite   who took part, for ever
-    model.pt, summary.json, curves.png   at the end
+    model.pt, summary.json, curves.png, report.html   at the end
 
 A round that came after the last checkpoint is played again with the same randomness: it is the same round.
 """
@@ -106,6 +107,13 @@ class RunFolder:
         if not whole:
             raise RunError(f"{self.path / _MACHINE} is missing or damaged")
         return machine
+
+    def describe(self, about: dict[str, Any]) -> None:
+        """Write down, once, what the run knows of itself when it begins."""
+        if not (self.path / _ABOUT).exists():
+            draft = self.path / f"{_ABOUT}.draft"
+            draft.write_text(json.dumps(about) + "\n")
+            draft.replace(self.path / _ABOUT)
 
     def check_config(self) -> None:
         """Refuse a configuration that is not what the run began with: the same noise must not hide another sum."""
@@ -215,7 +223,7 @@ class RunFolder:
 
 
 _CONFIG, _MACHINE, _KEY = "config.toml", "machine.json", "root.key"
-_CHECKPOINT, _METRICS = "checkpoint.npz", "metrics.jsonl"
+_CHECKPOINT, _METRICS, _ABOUT = "checkpoint.npz", "metrics.jsonl", "about.json"
 _ALWAYS = {"round", "selected", "rejected", "seconds"}
 """What every line of the metrics has."""
 

@@ -1,18 +1,26 @@
 """A run from its first round, or from where it was cut off, to its last."""
 
+import logging
 import math
+import platform
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from precad import __version__
+from precad.learning.hyperparameters import Protocol
 from precad.learning.run_folder import Metrics, RunFolder
 from precad.learning.training import Outcome, Trainer
+from precad.learning.yardstick import plain_seconds
 from precad.privacy.accounting import Adversary
+from precad.report import run as report_format
+from precad.report.write import NAME as REPORT
+from precad.report.write import write_report
 
 SAVE_SECONDS = 2.0
 """A checkpoint is at most so old; the rounds after it are played again."""
@@ -37,6 +45,8 @@ def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round:
     """Play the rounds that are left. A run that is stopped, by whatever, goes on from its last checkpoint."""
     saved, last = time.monotonic(), trainer.hyperparameters.rounds
     figures, written = None, trainer.progress
+    if run is not None:
+        run.describe(_about(trainer))
     if run is not None and written.round == 0:
         run.save(written)  # the first weights: a round that is played again is the same round
     try:
@@ -72,13 +82,17 @@ def measure(trainer: Trainer) -> Figures:
 
 
 def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
-    """Leave the model and the summary in the folder."""
+    """Leave the model, the summary and the page in the folder. A page that fails takes nothing with it."""
     summary = summarise(trainer, run, figures)
     draft = run.path / "model.pt.draft"
     with draft.open("wb") as out:  # torch itself would report a full disk as a bug of its own
         torch.save(trainer.trained_model().state_dict(), out)
     draft.replace(run.path / "model.pt")
     run.finish(summary)
+    try:
+        write_report([report_format.read_run(run.path)], run.path / REPORT)
+    except Exception as error:
+        logging.getLogger(__name__).warning("the run is whole, but its page was not written: %s", error)
     return summary
 
 
@@ -106,8 +120,26 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, A
         "participations": max(counts.values()),
         "rejected": {name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
         "seconds": dict(seconds),
+        "plain_seconds": _yardstick(trainer, run),
         "seed": trainer.randomness.seed,
         "randomness": trainer.randomness.said,
+    }
+
+
+def _yardstick(trainer: Trainer, run: RunFolder) -> float | None:
+    if trainer.hyperparameters.protocol is Protocol.PLAIN:
+        return None
+    return plain_seconds(trainer.task, trainer.hyperparameters, run.machine["device"])
+
+
+def _about(trainer: Trainer) -> dict[str, Any]:
+    versions = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "format": report_format.FORMAT,
+        "version": __version__,
+        "versions": versions | {"machine": f"{platform.system()} {platform.machine()}"},
+        "parameters": trainer.params.dim,
+        "clients": list(trainer.names),
     }
 
 

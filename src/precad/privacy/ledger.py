@@ -137,21 +137,8 @@ class Ledger:
             return dict(self._connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
     def epsilon(self, adversary: "Adversary", participations: int) -> float:
-        """What so many participations cost, by the rigorous accountant, the sampler's distance included.
-
-        Infinite where no ε holds at this δ.
-        """
-        from precad.privacy.accounting import MIN_SIGMA, PldAccountant, draws_seen, record_mechanism, with_sampler
-
-        terms = self._terms
-        if participations and terms.sigma < MIN_SIGMA:
-            return math.inf
-        mechanism = record_mechanism(
-            adversary, sigma=terms.sigma, record_rate=terms.record_rate, participations=participations
-        )
-        draws = draws_seen(adversary, terms.dim)
-        accountant = PldAccountant(interval=1e-3)
-        return with_sampler(lambda left: accountant.epsilon(mechanism, left), participations, terms.delta, draws)
+        """What so many participations cost: :func:`epsilon_of` the ledger's terms."""
+        return epsilon_of(self._terms, adversary, participations)
 
     def would_exceed(self, clients: Iterable[str], budget: float) -> frozenset[str]:
         """Those of ``clients`` whose next round would cost more than ``budget`` against a server: they sit out.
@@ -234,6 +221,23 @@ class Ledger:
             raise LedgerError(f"{self._path} was opened before this process was forked: open it again")
         with self._turn, _plain_errors(self._path):
             yield
+
+
+def epsilon_of(terms: Terms, adversary: "Adversary", participations: int) -> float:
+    """What so many participations cost, by the rigorous accountant, the sampler's distance included.
+
+    Infinite where no ε holds at this δ.
+    """
+    from precad.privacy.accounting import MIN_SIGMA, PldAccountant, draws_seen, record_mechanism, with_sampler
+
+    if participations and terms.sigma < MIN_SIGMA:
+        return math.inf
+    mechanism = record_mechanism(
+        adversary, sigma=terms.sigma, record_rate=terms.record_rate, participations=participations
+    )
+    draws = draws_seen(adversary, terms.dim)
+    accountant = PldAccountant(interval=1e-3)
+    return with_sampler(lambda left: accountant.epsilon(mechanism, left), participations, terms.delta, draws)
 
 
 _SCHEMA = (

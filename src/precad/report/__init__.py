@@ -1,0 +1,1 @@
+"""What people see of a run: one page, in a file or live."""

@@ -1,0 +1,126 @@
+"""A run, or several, as one HTML file: no network, light and dark, on paper too. It holds its script and its style."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from precad import __version__
+from precad.report import cost, findings, provenance, sections, words
+from precad.report.compare import several
+from precad.report.participation import rejections
+from precad.report.run import RoundFigures, Run
+from precad.report.setting import ReportError
+from precad.report.standing import last_figures, state, warning
+
+MOST_RUNS = 8
+"""More colours cannot be told apart."""
+
+
+def render(runs: Sequence[Run], *, live: str | None = None) -> str:
+    """The page. ``live`` is the stamp of its state where it is served and looks for later ones."""
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise ReportError(f"a page shows 1 to {MOST_RUNS} runs, got {len(runs)}")
+    head, body = _one(runs[0]) if len(runs) == 1 else several(list(runs))
+    title = runs[0].name if len(runs) == 1 else " · ".join(run.name for run in runs)
+    mark = "" if live is None else f" data-live='{escape(live)}'"
+    return (
+        f"<!doctype html>\n<html lang='en'{mark}><head><meta charset='utf-8'/>"
+        f"<meta http-equiv='Content-Security-Policy' content=\"{policy(live=live is not None)}\"/>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'/>"
+        "<meta name='referrer' content='no-referrer'/><link rel='icon' href='data:,'/>"
+        f"<title>{escape(title)} – precad</title><style>{_asset('report.css')}</style></head>\n<body>"
+        f"<header class='page'>{head}</header>\n<main>{body}</main>\n"
+        f"<footer class='page'><p>Written by precad {__version__} from the files of the run alone.</p></footer>"
+        f"<script>{_asset('report.js')}</script></body></html>\n"
+    )
+
+
+def policy(*, live: bool) -> str:
+    """The content security policy: its own script and style, by their hashes, and nothing else."""
+    connect = "connect-src 'self'; " if live else ""
+    hashes = {name: f"'sha256-{_hash(_asset(name))}'" for name in ("report.js", "report.css")}
+    return (
+        f"default-src 'none'; script-src {hashes['report.js']}; style-src {hashes['report.css']}; "
+        f"{connect}img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _one(run: Run) -> tuple[str, str]:
+    kind, said = state(run)
+    head = (
+        f"<div class='head'><h1>{escape(run.name)}</h1>"
+        f"<span class='pill {kind}' role='status' data-status>{escape(said)}</span></div>"
+        f"<p class='lead'>{escape(_subtitle(run))}</p>{warning([run])}{_tiles(run)}"
+    )
+    parts = (
+        sections.learning,
+        sections.privacy,
+        sections.clients,
+        sections.noise,
+        sections.certificate,
+        cost.cost,
+        provenance.configuration,
+        provenance.limits,
+    )
+    return head, "\n".join(part(run) for part in parts)
+
+
+def _subtitle(run: Run) -> str:
+    setting, n = run.setting, findings.clients_of(run)
+    parts = [
+        setting.dataset or "own model and data",
+        f"protocol {setting.protocol}"
+        + (f", validation {setting.validation.value}" if setting.protocol == "precad" else ""),
+        f"{n:,} clients" if n is not None else None,
+        f"{run.about.parameters:,} parameters" if run.about.parameters is not None else None,
+        f"{setting.malicious} malicious ({setting.attack})" if setting.malicious else None,
+    ]
+    return " · ".join(part for part in parts if part is not None)
+
+
+def _tiles(run: Run) -> str:
+    last, bad, usual = last_figures(run), rejections(run).total(), findings.usual_round(run)
+    sent, whole = sum(line.selected for line in run.rounds), sum(stage.total for stage in findings.stages(run))
+    accuracy = last.accuracy if last else None
+    looked = "" if last is None else f"after round {last.round:,}" if run.simulated else "a server has no test set"
+    pace = "not recorded" if usual is None else f"{words.seconds(usual)} a round"
+    tiles = [
+        ("accuracy", "Test accuracy", accuracy, words.percent(accuracy), looked),
+        _epsilon_tile(run, "server", "ε against a server", last),
+        _epsilon_tile(run, "clients", "ε against clients", last),
+        ("rounds", "Rounds", run.done, f"{run.done:,}", f"of {run.setting.rounds:,}"),
+        ("rejected", "Rejected updates", bad, f"{bad:,}", f"of {sent:,} sent"),
+        ("time", "Time", None if usual is None else whole, "–" if usual is None else words.seconds(whole), pace),
+    ]
+    if run.setting.hidden:
+        tiles = [tile for tile in tiles if tile[0] != "rejected"]
+    shown = "".join(
+        f"<div class='tile' id='tile-{key}'><dt>{name}</dt><dd class='big'>{words.data(value, text)}</dd>"
+        f"<dd class='under'>{escape(under)}</dd></div>"
+        for key, name, value, text, under in tiles
+    )
+    return f"<dl class='tiles'>{shown}</dl>"
+
+
+def _epsilon_tile(run: Run, key: str, name: str, last: RoundFigures | None) -> tuple[str, str, float | None, str, str]:
+    value = None if last is None else (last.epsilon_server if key == "server" else last.epsilon_clients)
+    shown = "–" if last is None else words.epsilon(value)
+    budget = f", budget {run.setting.budget:g}" if key == "server" and run.setting.budget is not None else ""
+    under = (
+        "nothing protects against it"
+        if last is not None and value is None
+        else f"at δ = {words.small(run.setting.delta)}{budget}"
+    )
+    return f"epsilon-{key}", name, value, shown, under
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("precad.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

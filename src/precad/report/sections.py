@@ -1,0 +1,193 @@
+"""The parts of one run's page, in the order in which they are read."""
+
+from html import escape
+
+from precad.errors import Reason
+from precad.report import findings, grid, words
+from precad.report.chart import Chart, Series, draw, thinned
+from precad.report.participation import participation, rejections
+from precad.report.run import RoundFigures, Run
+
+MOST_LINES = 60
+"""Of the table of figures."""
+
+
+def learning(run: Run) -> str:
+    """Accuracy and loss."""
+    charts = learning_charts([run])
+    lines = run.looked
+    every = -(-len(lines) // MOST_LINES) if lines else 1
+    chosen = [line for i, line in enumerate(lines) if (len(lines) - 1 - i) % every == 0]
+    rows = [
+        (
+            words.data(line.round, f"{line.round:,}"),
+            words.data(line.accuracy, words.percent(line.accuracy)),
+            words.data(line.loss, words.loss(line.loss)),
+            words.data(line.epsilon_server, words.epsilon(line.epsilon_server)),
+            words.data(line.epsilon_clients, words.epsilon(line.epsilon_clients)),
+        )
+        for line in chosen
+    ]
+    head = ("round", "test accuracy", "test loss", "ε server", "ε clients")
+    numbers = words.details("numbers", "The numbers", words.table(head, rows)) if rows else ""
+    backdoor = run.summary.backdoor_accuracy if run.summary else None
+    said = "" if backdoor is None else words.paragraph(f"Backdoor accuracy at the end: {words.percent(backdoor)}.")
+    return words.section("learning", "What the model learnt", f"<div class='pair'>{charts}</div>{said}{numbers}")
+
+
+def learning_charts(runs: list[Run]) -> str:
+    """Accuracy and loss over rounds, the runs over each other."""
+    many = len(runs) > 1
+    accuracy = [_series(run, "accuracy", run.name if many else "test accuracy", i) for i, run in enumerate(runs)]
+    loss = [_series(run, "loss", run.name if many else "test loss", i if many else 1) for i, run in enumerate(runs)]
+    return draw(Chart("accuracy", "Test accuracy", "accuracy", tuple(accuracy), percent=True)) + draw(
+        Chart("loss", "Test loss", "loss", tuple(loss), from_zero=True)
+    )
+
+
+def privacy(run: Run) -> str:
+    """Both ε over rounds, and which one to quote."""
+    unit = "one record of a client" if run.setting.unit.value == "record" else "all records of a client"
+    amplified = (
+        "The figure against clients counts on nobody knowing who took part: this page names nobody."
+        if run.setting.hidden
+        else "No figure here counts on the sampling of clients, so it may be known who took part."
+    )
+    said = [
+        _HOLDS.get(run.setting.protocol, ""),
+        f"For {unit} that is replaced by a null one, at δ = {words.small(run.setting.delta)}, by an accountant whose "
+        f"figures are upper bounds, for the client that took part most often. {amplified}",
+    ]
+    text = "".join(words.paragraph(line, "lead") for line in said)
+    return words.section(
+        "privacy", "What it cost in privacy", f"<div class='pair'>{epsilon_chart([run])}<div>{text}</div></div>"
+    )
+
+
+def epsilon_chart(runs: list[Run]) -> str:
+    """ε against both adversaries, and the budgets."""
+    many, series = len(runs) > 1, []
+    for i, run in enumerate(runs):
+        named = f"{run.name}, " if many else ""
+        series.append(_series(run, "epsilon_server", f"{named}against a server", i))
+        series.append(_series(run, "epsilon_clients", f"{named}against clients", i if many else 1, dashed=True))
+    budgets = dict.fromkeys(run.setting.budget for run in runs if run.setting.budget is not None)
+    levels = tuple((f"budget ε = {budget:g}", budget) for budget in budgets)
+    return draw(Chart("epsilon", "ε by round", "ε", tuple(series), levels, from_zero=True))
+
+
+def clients(run: Run) -> str:
+    """Who was accepted, and who was not."""
+    title = "Who was accepted"
+    if run.setting.hidden:
+        hidden = (
+            "This task hides its participants: a grid or a count of who took part would void the amplification that "
+            "its ε against clients rests on (PROTOCOL §7a), so neither is shown."
+        )
+        return words.section("clients", title, words.paragraph(hidden, "lead"))
+    taken, bad = participation(run), rejections(run)
+    reasons = sorted({reason for line in run.rounds for reason in line.rejected.values()})
+    said = "".join(
+        words.paragraph(f"Rejected as {reason}: {Reason[reason.upper()].value}.", "lead")
+        for reason in reasons
+        if reason.upper() in Reason.__members__
+    )
+    sent = sum(line.selected for line in run.rounds)
+    count = (
+        f"<p>{words.data(sent, f'{sent:,}')} updates were sent, "
+        f"{words.data(bad.total(), f'{bad.total():,}')} of them rejected.</p>"
+    )
+    if taken is None:
+        why = (
+            "Which clients took part is recorded only where there is a ledger: for the rounds of protocol precad."
+            if run.rounds
+            else "No round was played yet."
+        )
+        rows = [(escape(name), words.data(times, f"{times:,}")) for name, times in sorted(bad.items())]
+        listed = words.table(("client", "rejected"), rows) if rows else ""
+        return words.section("clients", title, count + said + words.paragraph(why, "note") + listed)
+    table = words.details(
+        "client-table", f"All {len(taken.clients):,} clients", grid.client_table(taken), opened=len(taken.clients) <= 12
+    )
+    return words.section("clients", title, count + said + grid.draw_grid(taken) + table)
+
+
+def noise(run: Run) -> str:
+    """The opened sums against the noise in them."""
+    found = findings.signal(run)
+    if found is None:
+        said = words.paragraph("How much noise is in a sum is not known for this run.", "lead")
+    elif found.noise == 0:
+        said = words.paragraph("There is no noise in the sums: nothing is private.", "lead")
+    else:
+        left = (
+            "what is left is within the play of chance"
+            if found.signal is None
+            else f"what is left, about {found.signal:.4g}, is the signal, "
+            f"{100 * found.signal / found.noise:.3g}\u00a0% of the noise"
+        )
+        said = words.paragraph(
+            f"A sum as the servers opened it has norm {found.norm:.5g} (root mean square), where noise alone would "
+            f"have {found.noise:.5g}; {left}. The model learns because noise points elsewhere in every round and "
+            "the signal does not.",
+            "lead",
+        )
+    return words.section(
+        "noise", "Noise against signal", f"<div class='pair'>{noise_chart([run])}<div>{said}</div></div>"
+    )
+
+
+def noise_chart(runs: list[Run]) -> str:
+    """‖opened sum‖ and √E‖noise‖² over rounds."""
+    many, series, width = len(runs) > 1, list[Series](), 1
+    for i, run in enumerate(runs):
+        named, colour = (f"{run.name}, ", i) if many else ("", 0)
+        opened = [(line.round, line.update_norm) for line in run.rounds if line.update_norm is not None]
+        x, y, each = thinned([x for x, _ in opened], [y for _, y in opened])
+        width = max(width, each)
+        series.append(Series(f"{named}opened sum", x, y, colour))
+        expected = findings.noise_norms(run)
+        if expected is not None:
+            x, y, _ = thinned([line.round for line in run.rounds], expected)
+            series.append(Series(f"{named}noise, expected", x, y, colour if many else 1, dashed=True))
+    note = f"A point is the mean of {'up to ' if many else ''}{width} rounds." if width > 1 else ""
+    return draw(
+        Chart(
+            "norms",
+            "Norm of the opened sum, and of the noise in it",
+            "norm",
+            tuple(series),
+            last=max(run.done for run in runs),
+        ),
+        note,
+    )
+
+
+def certificate(run: Run) -> str:
+    """Robustness in plain words."""
+    found = findings.certificate(run)
+    lines = "".join(words.paragraph(line, "lead") for line in found.reasons)
+    command = "" if found.command is None else f"<pre><code>{escape(found.command)}</code></pre>"
+    return words.section(
+        "certificate", "What malicious clients can do", words.paragraph(found.headline, "headline") + lines + command
+    )
+
+
+_HOLDS = {
+    "precad": "Quote the ε against a server: it holds even if one server and all other clients work together. The ε "
+    "against clients holds while both servers are honest.",
+    "cdp": "One trusted server sees every update: the ε holds against clients alone.",
+    "ldp": "Each client adds its own noise: the ε holds against everybody.",
+    "ddp": "The ε holds against everybody, if enough of the selected clients are honest and only their sum is seen.",
+    "plain": "Nothing is private in this run.",
+}
+
+
+def _series(run: Run, figure: str, name: str, colour: int, *, dashed: bool = False) -> Series:
+    def value(line: RoundFigures) -> float | None:
+        found: float | None = getattr(line, figure)
+        return found
+
+    points = [(line.round, found) for line in run.rounds if (found := value(line)) is not None]
+    x, y, _ = thinned([x for x, _ in points], [y for _, y in points])
+    return Series(name, x, y, colour, dashed)

@@ -1,0 +1,94 @@
+"""What follows from a run's figures."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from precad.report import findings
+from precad.report.participation import participation, rejections
+from precad.report.run import read_run
+from tests.report.fake_runs import FakeRun
+
+
+def test_noise_is_that_of_the_protocol(tmp_path: Path) -> None:
+    norms = {}
+    for protocol in ("precad", "cdp", "ldp", "ddp", "plain"):
+        run = read_run(FakeRun(protocol=protocol).write(tmp_path / protocol))
+        found = findings.noise_norms(run)
+        assert found is not None
+        norms[protocol] = found[0]
+    once = norms["cdp"]
+    assert once == pytest.approx(math.sqrt(100) * 2.0 * 1.0, rel=1e-3)  # √d·σ·R', R' a little above R
+    assert norms["precad"] == pytest.approx(math.sqrt(2) * once)
+    assert norms["ldp"] == pytest.approx(math.sqrt(3) * once)
+    assert norms["ddp"] == pytest.approx(once)  # τ = q·n = 3 of 3
+    assert norms["plain"] == 0
+
+
+def test_signal_is_what_exceeds_the_noise(tmp_path: Path) -> None:
+    found = findings.signal(read_run(FakeRun().write(tmp_path / "a")))
+    assert found is not None
+    assert found.signal is not None
+    assert found.signal == pytest.approx(math.sqrt(found.norm**2 - found.noise**2))
+    other = findings.signal(read_run(FakeRun(norm=found.noise).write(tmp_path / "b")))
+    assert other is not None
+    assert other.signal is None
+
+
+def test_the_certificate_says_why_it_says_nothing(tmp_path: Path) -> None:
+    vacuous = findings.certificate(read_run(FakeRun(rounds=200).write(tmp_path / "a")))
+    assert not vacuous.applies
+    assert "says nothing" in vacuous.headline
+    assert vacuous.command is not None
+    assert "--client-bound 10" in vacuous.command
+    for name, changes, words in (
+        ("b", {"protocol": "cdp"}, "protocol is cdp"),
+        ("c", {"more": 'validation = "none"'}, "Nothing is validated"),
+        ("d", {"more": 'normalise = "realised"'}, "attackers change"),
+    ):
+        none = findings.certificate(read_run(FakeRun(**changes).write(tmp_path / name)))  # type: ignore[arg-type]
+        assert "no robustness certificate" in none.headline
+        assert words in none.reasons[0]
+
+
+def test_the_certificate_where_it_means_something(tmp_path: Path) -> None:
+    path = FakeRun(rounds=2).write(tmp_path / "a")
+    text = (path / "config.toml").read_text().replace("noise_multiplier = 2.0", "noise_multiplier = 150.0")
+    (path / "config.toml").write_text(text)
+    found = findings.certificate(read_run(path))
+    assert found.applies
+    assert "the expected error is at most" in found.headline
+    assert "33.33" in found.headline  # the error of the last round, 1/3
+
+
+def test_time_and_bytes(tmp_path: Path) -> None:
+    run = read_run(FakeRun().write(tmp_path / "a"))
+    assert {stage.name: stage.usual for stage in findings.stages(run)} == {
+        "protocol": 0.25,
+        "gradients": 0.125,
+        "ledger": 0.001,
+    }
+    assert findings.usual_round(run) == pytest.approx(0.376)
+    kinds = findings.traffic(run)
+    assert kinds[0].whole == 18 * kinds[0].each
+    assert kinds[3].whole == 6 * kinds[3].each
+    assert findings.plain_bytes(run) == 400
+    assert findings.traffic(read_run(FakeRun(protocol="cdp").write(tmp_path / "b"))) == ()
+
+
+def test_many_rounds_share_a_column(tmp_path: Path) -> None:
+    taken = participation(read_run(FakeRun(rounds=251).write(tmp_path / "a")))
+    assert taken is not None
+    assert (taken.width, taken.took_part.shape) == (2, (3, 126))
+    assert taken.span(125) == (251, 251)
+    assert taken.took_part.sum(axis=1).tolist() == [251, 251, 251]
+    assert taken.rejected.sum(axis=1).tolist() == [0, 0, 251]
+    assert np.all(taken.took_part[:, :125] == 2)
+
+
+def test_hidden_participants_are_nowhere(tmp_path: Path) -> None:
+    run = read_run(FakeRun(more='participants = "hidden"').write(tmp_path / "a"))
+    assert participation(run) is None
+    assert not rejections(run)

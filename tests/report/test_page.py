@@ -1,0 +1,179 @@
+"""The page: well-formed, whole, escaped, self-contained, small and fast."""
+
+import json
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from precad.cli import app
+from precad.report.page import render
+from precad.report.run import read_run
+from precad.report.setting import ReportError
+from precad.report.write import write_report
+from tests.report.fake_runs import FakeRun
+
+WHOLE_PARTS = ("learning", "privacy", "clients", "noise", "certificate", "cost", "configuration", "limits")
+
+
+def page_of(path: Path, fake: FakeRun | None = None) -> str:
+    return render([read_run((fake or FakeRun()).write(path / "mine"))])
+
+
+def tree_of(page: str) -> ElementTree.Element:
+    """The page is XML too, but for its script, its style and its attributes without value."""
+    text = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", page.removeprefix("<!doctype html>"), flags=re.DOTALL)
+    text = re.sub(r" (data-status|open)(?=[ >])", r" \1=''", text)
+    return ElementTree.fromstring(text)  # noqa: S314 - our own page
+
+
+def test_it_is_well_formed_and_has_every_part(tmp_path: Path) -> None:
+    tree = tree_of(page_of(tmp_path))
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    assert set(WHOLE_PARTS) <= set(ids)
+    for element in tree.iter():
+        for named in (element.get("aria-labelledby") or "").split():
+            assert named in ids
+
+
+def test_every_number_is_the_runs_own(tmp_path: Path) -> None:
+    fake = FakeRun()
+    tree = tree_of(page_of(tmp_path, fake))
+    tiles = {
+        element.get("id", "").removeprefix("tile-"): element.find(".//data")
+        for element in tree.iter("div")
+        if element.get("class") == "tile"
+    }
+    values = {name: float(found.get("value", "")) for name, found in tiles.items() if found is not None}
+    end = fake.line(6)
+    assert values["accuracy"] == end["test_accuracy"]
+    assert values["epsilon-server"] == end["epsilon_server"]
+    assert values["epsilon-clients"] == end["epsilon_clients"]
+    assert (values["rounds"], values["rejected"]) == (6, 6)
+    assert values["time"] == pytest.approx(6 * 0.376)
+    numbers = next(element for element in tree.iter("details") if element.get("id") == "numbers")
+    shown = [[float(cell.get("value", "")) for cell in row.iter("data")] for row in numbers.iter("tr")][1:]
+    assert shown == [
+        [n, line["test_accuracy"], line["test_loss"], line["epsilon_server"], line["epsilon_clients"]]
+        for n in (2, 4, 6)
+        for line in [fake.line(n)]
+    ]
+
+
+def test_the_curves_are_the_figures(tmp_path: Path) -> None:
+    page = page_of(tmp_path)
+    data = re.search(r"id='accuracy'.*?application/json'>(.*?)</script>", page, re.DOTALL)
+    assert data is not None
+    (series,) = json.loads(data[1])["series"]
+    assert series["x"] == [2, 4, 6]
+    assert series["y"] == pytest.approx([1 - 1 / 3, 1 - 1 / 5, 1 - 1 / 7], rel=1e-5)
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    fake = FakeRun(names=["a", evil, "'\"&</svg>"], rejected=[evil], about={"version": evil})
+    page = render([read_run(fake.write(tmp_path / "<img src=x onerror=alert(2)>"))])
+    assert "alert(1)</script>" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    tree_of(page)
+    assert page.count("<script") == 6  # four charts, the grid, ours
+
+
+def test_nothing_comes_from_elsewhere_and_the_policy_names_what_is_here(tmp_path: Path) -> None:
+    page = page_of(tmp_path)
+    assert not re.findall(r"(?:src|href)='(?!data:)[^']*'|url\(|@import|style='| on\w+='", page)
+    assert "default-src 'none'" in page
+    assert "unsafe" not in page.split("</head>")[0]
+    assert "connect-src" not in page
+    assert "/home/me" not in page  # where the data are is nobody's business
+
+
+def test_a_seed_a_budget_and_the_digests_are_said(tmp_path: Path) -> None:
+    page = page_of(tmp_path, FakeRun(more="budget = 5.0"))
+    for words in (
+        "the noise of this run is not private",
+        "budget ε = 5",
+        "c0ffee",
+        "link 5",
+        "seed 1: not private",
+        "torch",
+    ):
+        assert words in page
+    private = FakeRun().write(tmp_path / "private")
+    (private / "config.toml").write_text((private / "config.toml").read_text().replace("seed = 1\n", ""))
+    assert "not private" not in render([read_run(private)])
+
+
+def test_hidden_participants_are_not_on_the_page(tmp_path: Path) -> None:
+    page = page_of(tmp_path, FakeRun(more='participants = "hidden"'))
+    assert "would void the amplification" in page
+    for words in ("client-3", "id='grid'", "Rejected updates"):
+        assert words not in page
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    for done in (0, 1):
+        page = render([read_run(FakeRun().write(tmp_path / f"run-{done}", done=done))])
+        tree_of(page)
+        assert f"not finished: {done} of 6 rounds" in page
+
+
+@pytest.mark.parametrize("protocol", ["plain", "cdp", "ldp", "ddp"])
+def test_the_other_protocols(tmp_path: Path, protocol: str) -> None:
+    page = page_of(tmp_path, FakeRun(protocol=protocol))
+    tree_of(page)
+    assert "There is no robustness certificate" in page
+    assert "recorded only where there is a ledger" in page
+
+
+def test_several_runs_side_by_side(tmp_path: Path) -> None:
+    one, two = FakeRun(), FakeRun(rounds=8, protocol="plain")
+    page = render([read_run(one.write(tmp_path / "one")), read_run(two.write(tmp_path / "two"))])
+    tree_of(page)
+    for words in ("2 runs compared", "training.rounds", "times a plain round", "one, against a server"):
+        assert words in page
+    with pytest.raises(ReportError, match="1 to 8 runs, got 0"):
+        render([])
+
+
+def test_a_huge_run_is_small_and_fast(tmp_path: Path) -> None:
+    """5,000 rounds of 1,000 clients; the time is that of the process, whatever else the machine does."""
+    names = [f"client-{i:04d}" for i in range(1000)]
+    path = FakeRun(rounds=5000, names=names, rejected=names[::50]).write(tmp_path / "huge")
+    render([read_run(FakeRun().write(tmp_path / "small"))])  # loads the accountant
+    start = time.process_time()
+    page = render([read_run(path)])
+    assert time.process_time() - start < 2
+    assert len(page.encode()) < 3_000_000
+    assert "900 more clients are in the table only; none of them was ever rejected" in page
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = FakeRun().write(tmp_path / "mine")
+    result = CliRunner().invoke(app, ["report", str(path)])
+    assert result.exit_code == 0, result.output
+    assert (path / "report.html").read_text() == render([read_run(path)])
+    result = CliRunner().invoke(app, ["report", str(path), str(path), "--out", str(tmp_path / "both.html")])
+    assert result.exit_code == 0, result.output
+    assert "2 runs compared" in (tmp_path / "both.html").read_text()
+    for arguments, words in (
+        ([str(tmp_path)], "there is no run in"),
+        ([str(path), "--out", str(tmp_path / "no" / "such.html")], "cannot write"),
+    ):
+        result = CliRunner().invoke(app, ["report", *arguments])
+        assert result.exit_code == 2
+        assert words in result.stderr
+        assert "Traceback" not in result.output
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = FakeRun().write(tmp_path / "mine")
+    (path / "report.html").mkdir()
+    with pytest.raises(ReportError, match="cannot write"):
+        write_report([read_run(path)], path / "report.html")
+    assert [file.name for file in path.iterdir() if file.name.endswith(".draft")] == []

@@ -1,0 +1,96 @@
+"""A run's folder as values, and each way in which it can be none."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from precad.errors import PrecadError
+from precad.report.run import read_run
+from tests.report.fake_runs import FakeRun
+
+
+def test_every_figure_is_that_of_the_files(tmp_path: Path) -> None:
+    run = read_run(FakeRun().write(tmp_path / "mine"))
+    assert (run.name, run.done, run.finished) == ("mine", 6, True)
+    assert [line.round for line in run.looked] == [2, 4, 6]
+    assert run.rounds[-1].accuracy == 1 - 1 / 7
+    assert run.rounds[0].rejected == {"client-3": "invalid"}
+    assert run.about.parameters == 100
+    assert run.ledger is not None
+    assert len(run.ledger.rounds) == 6
+    assert run.ledger.last_link == "link 5"
+    assert run.setting.seed == 1
+
+
+def test_a_last_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    path = FakeRun().write(tmp_path / "mine", done=4)
+    with (path / "metrics.jsonl").open("a") as out:
+        out.write('{"round": 5, "sel')
+    run = read_run(path)
+    assert (run.done, run.finished) == (4, False)
+
+
+def test_a_run_from_before_about_json_is_read(tmp_path: Path) -> None:
+    path = FakeRun().write(tmp_path / "mine")
+    (path / "about.json").unlink()
+    run = read_run(path)
+    assert (run.about.parameters, run.about.version, run.about.clients) == (100, "0.1", None)
+    (path / "summary.json").unlink()
+    assert read_run(path).about.parameters == 100  # the ledger knows
+
+
+def test_reading_writes_nothing(tmp_path: Path) -> None:
+    path = FakeRun().write(tmp_path / "mine")
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    path.chmod(0o555)
+    try:
+        read_run(path)
+    finally:
+        path.chmod(0o755)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def _line_2(path: Path, text: str) -> None:
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("\n".join([lines[0], text, *lines[2:]]) + "\n")
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no run": (lambda path: (path / "config.toml").unlink(), "there is no run in"),
+    "no TOML": (lambda path: (path / "config.toml").write_text("= ="), "config.toml cannot be read"),
+    "not text": (lambda path: (path / "config.toml").write_bytes(b"\xff\xfe"), "config.toml cannot be read"),
+    "no training": (lambda path: (path / "config.toml").write_text("seed = 1"), "lacks training"),
+    "rounds": (
+        lambda path: (path / "config.toml").write_text("[training]\nrounds = 'many'"),
+        "rounds must be a whole number of at least 0, got 'many'",
+    ),
+    "no JSON": (lambda path: _line_2(path, "{"), "metrics.jsonl is damaged in line 2"),
+    "no object": (lambda path: _line_2(path, "7"), "metrics.jsonl is damaged in line 2"),
+    "another round": (
+        lambda path: _line_2(path, json.dumps(FakeRun().line(5))),
+        "metrics.jsonl is damaged: line 2 is of round 5",
+    ),
+    "not finite": (
+        lambda path: _line_2(path, json.dumps(FakeRun().line(2) | {"test_loss": float("inf")})),
+        "inf is not a finite number",
+    ),
+    "summary": (lambda path: (path / "summary.json").write_text("[]"), "summary.json is damaged"),
+    "summary's keys": (lambda path: (path / "summary.json").write_text("{}"), "is damaged: KeyError"),
+    "ledger": (lambda path: (path / "ledger.sqlite").write_bytes(b"no ledger" * 100), "is not a ledger"),
+    "another version": (
+        lambda path: (path / "about.json").write_text('{"format": 2, "version": "9.0"}'),
+        "was made by precad 9.0, whose runs this version cannot read",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_what_is_no_run_is_one_sentence(tmp_path: Path, what: str) -> None:
+    path = FakeRun().write(tmp_path / "mine")
+    damage, message = DAMAGE[what]
+    damage(path)
+    with pytest.raises(PrecadError, match=message.replace("[", r"\[")) as raised:
+        read_run(path)
+    assert "\n" not in str(raised.value)
