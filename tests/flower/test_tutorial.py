@@ -33,6 +33,7 @@ def test_the_app_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     settings: dict[str, bool | float | int | str] = {
         "num-server-rounds": ROUNDS,
         "learning-rate": 0.5,
+        "unit": "client",
         "precad": "",
         "checkpoints": str(tmp_path),
     }

@@ -219,6 +219,7 @@ def _settings(app: Starlette) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         lifespan="off",
+        ws="none",
         server_header=False,
         timeout_graceful_shutdown=60,
         timeout_keep_alive=120,
