@@ -50,6 +50,7 @@ def test_rounds_verdicts_and_costs_are_those_of_the_store(tmp_path: Path) -> Non
     assert "clinic" in page
     assert "not finished: 2 of 50 rounds" in page
     assert "what one server of the task knows" in page
+    assert "the noise stands alone" in page
     consortium.round()  # the page follows a server that is running
     assert source.read().done == 3
     consortium.close()
@@ -87,7 +88,8 @@ def test_hidden_participants_stay_hidden(tmp_path: Path) -> None:
     assert run.ledger is None
     assert run.rounds[-1].epsilon_server == consortium.task.epsilon  # of the cap, whoever came
     page = render([run])
-    for words in ("bank", "clinic", "id='grid'", "updates were sent"):
+    assert "for as many rounds as the task lets a client take part in" in page
+    for words in ("bank", "clinic", "id='grid'", "updates were sent", "took part most often"):
         assert words not in page
     consortium.close()
 
