@@ -107,7 +107,7 @@ class ServerA:
 
     def write_log(self) -> None:
         """Bring the audit log's file up to date."""
-        receipts.write(self.audit_log, self.leader.store.log())
+        receipts.extend(self.audit_log, self.leader.store.log)
 
 
 def _task(path: Path) -> Task:
