@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from precad.attacks import cheating
 from precad.errors import PrecadError
-from precad.mpc.field import FieldVector
 from precad.params import Round
 from precad.privacy.accounting import Adversary
 from precad.protocol import submission
@@ -62,7 +62,7 @@ def test_a_rejected_submission_was_sent_and_costs_nothing(tmp_path: Path, monkey
     (cheat,) = (item for item in cheating.CHEATS if item.name == "norm 10 C")
     honest = submission.submit
 
-    def submit(round_: Round, name: str, x: FieldVector) -> Submission:
+    def submit(round_: Round, name: str, x: NDArray[np.int64]) -> Submission:
         return cheat.submit(round_, name) if name == "bank" else honest(round_, name, x)
 
     monkeypatch.setattr(submission, "submit", submit)
