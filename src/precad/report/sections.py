@@ -4,7 +4,7 @@ from html import escape
 
 from precad.errors import Reason
 from precad.report import findings, grid, words
-from precad.report.chart import Chart, Series, draw, thinned
+from precad.report.chart import MOST_POINTS, Chart, Series, draw, thinned
 from precad.report.participation import participation, rejections
 from precad.report.run import RoundFigures, Run
 
@@ -197,5 +197,6 @@ def _series(run: Run, figure: str, name: str, colour: int, *, dashed: bool = Fal
         return found
 
     points = [(line.round, found) for line in run.rounds if (found := value(line)) is not None]
-    x, y, _ = thinned([x for x, _ in points], [y for _, y in points])
-    return Series(name, x, y, colour, dashed)
+    every = max(1, -(-len(points) // MOST_POINTS))
+    chosen = points[(len(points) - 1) % every :: every]  # figures as they were taken, the last among them
+    return Series(name, [x for x, _ in chosen], [y for _, y in chosen], colour, dashed)
