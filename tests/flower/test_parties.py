@@ -35,8 +35,9 @@ def test_nothing_that_a_sends_names_a_kit(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match=words):
             Kit.of(context(partition_id=1), where)
     grids.server(tmp_path / "s")
-    with pytest.raises(RefusedError, match=words):
-        Kit.of(context(), tmp_path / "s")
+    for given in (context(), context(precad_kit="/srv/bank", partition_id=1), context(precad_name="b", partition_id=1)):
+        with pytest.raises(RefusedError, match=words):
+            Kit.of(given, tmp_path / "s")
     with pytest.raises(RefusedError, match="node 3 of a simulation with 3 clients"):
         Kit.of(context(partition_id=3), tmp_path / "s")
 

@@ -92,6 +92,24 @@ def test_every_record_counts_at_rate_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_no_noise")
+def test_a_record_without_a_finite_gradient_counts_as_none_and_the_client_submits(tmp_path: Path) -> None:
+    """Staying silent would tell of one record (PROTOCOL §7a)."""
+    made = server(tmp_path / "s", 1.0)
+    broken = ClientApp(mods=[PrecadMod(tmp_path / "s")])
+
+    @broken.train()
+    def train_here(message: Message, _context: Context) -> Message:
+        inputs, targets = records(0)
+        inputs[3], inputs[7] = torch.nan, torch.inf
+        return record_update(message, net(), cross_entropy, inputs, targets)
+
+    f = made.leader.task.bounds.fractional_bits
+    moved = train(made, MemoryGrid({0: broken, 1: None}))
+    x = fixed_point.decode(-np.delete(gradients(0, f), [3, 7], axis=0).sum(0), f)
+    assert np.array_equal(moved, clipping.encode_clipped(x, C, f))
+
+
+@pytest.mark.usefixtures("_no_noise")
 def test_a_sample_is_drawn_at_the_task_s_rate(tmp_path: Path) -> None:
     """What arrives is the sum over some subset; two rounds draw two."""
     made = server(tmp_path / "s", 0.25)

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -103,6 +104,22 @@ def test_two_hosts_are_refused(server: LiveServer) -> None:
 def test_only_get(server: LiveServer, method: str) -> None:
     status, headers, _ = ask(server, method=method)
     assert (status, headers["Allow"]) == (405, "GET")
+
+
+def test_a_browser_that_goes_away_is_not_told_of(server: LiveServer, capfd: pytest.CaptureFixture[str]) -> None:
+    port = server.server_address[1]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends with a reset
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode())
+    assert ask(server)[0] == 200
+    time.sleep(0.2)
+    assert capfd.readouterr().err == ""
+
+
+def test_the_stamp_does_not_tell_how_long_the_files_are(run: Path) -> None:
+    first, second = (Watched(run_source(run), time.time).state().stamp for _ in range(2))
+    assert first != second
+    assert len(first) == 32
 
 
 def test_it_listens_on_loopback_alone(server: LiveServer) -> None:

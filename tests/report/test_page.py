@@ -109,6 +109,15 @@ def test_a_seed_a_budget_and_the_digests_are_said(tmp_path: Path) -> None:
     assert "not private" not in render([read_run(private)])
 
 
+def test_a_curve_of_many_figures_ends_with_the_last_one(tmp_path: Path) -> None:
+    page = page_of(tmp_path, FakeRun(rounds=2004))
+    (drawn,) = re.findall(r"<figure class='chart' id='epsilon'>.*?<script[^>]*>(.*?)</script>", page)
+    server = json.loads(drawn)["series"][0]
+    assert (server["x"][-1], server["y"][-1]) == (2004, 1002)
+    assert all(y == x / 2 for x, y in zip(server["x"], server["y"], strict=True))
+    assert len(server["x"]) <= 400
+
+
 def test_hidden_participants_are_not_on_the_page(tmp_path: Path) -> None:
     page = page_of(tmp_path, FakeRun(more='participants = "hidden"'))
     assert "would void the amplification" in page

@@ -47,7 +47,8 @@ class Kit:
         settings = context.node_config
         if KIT in settings and NAME in settings:
             return cls(Path(str(settings[KIT])), str(settings[NAME]))
-        if simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
+        half = KIT in settings or NAME in settings
+        if half or simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
             raise RefusedError(f"the SuperNode's --node-config must name the client's folder {KIT} and {NAME}")
         names = sorted(_task(simulated / "task.json").members)
         number = int(settings[PARTITION])
@@ -107,7 +108,7 @@ class ServerA:
 
     def write_log(self) -> None:
         """Bring the audit log's file up to date."""
-        receipts.write(self.audit_log, self.leader.store.log())
+        receipts.extend(self.audit_log, self.leader.store.log)
 
 
 def _task(path: Path) -> Task:

@@ -40,7 +40,7 @@ def _against_plain(run: Run, usual: float) -> str:
         return f"{measured} This run is plain training."
     plain = run.summary.plain_seconds if run.summary else None
     if plain is not None:
-        times = f"{words.seconds(plain)} a round, so this run took {usual / plain:.2f} times as long"
+        times = f"{words.seconds(plain)} a round, so that a usual round took {usual / plain:.2f} times as long"
         return f"{measured} Plain training of the same model and clients, a few rounds at the end of the run: {times}."
     if run.finished:
         return f"{measured} Plain training was not timed in this run: `precad report` with a plain run beside it tells."
@@ -61,8 +61,8 @@ def _bytes(run: Run) -> str:
     ]
     note = (
         "At most, by the formulas of `precad protocol`, which tests compare with real messages"
-        f"{'; in this run they were passed in memory' if run.simulated else ''}. Sealing, TLS and the download of the "
-        "model come on top. Plain: float32 entries."
+        f"{'; in this run they were passed in memory' if run.simulated else '; what is for B goes through A, sealed'}. "
+        "Sealing, TLS and the download of the model come on top. Plain: float32 entries."
     )
     return "<h3>Bytes</h3>" + words.table(("message", "each", "whole run"), rows) + words.paragraph(note, "note")
 

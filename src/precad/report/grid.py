@@ -99,7 +99,7 @@ def _legend(taken: Participation) -> str:
     )
     others = [
         key("rejected", "rejected" if taken.width == 1 else "rejected at least once"),
-        key("absent", "not selected"),
+        key("absent", "took no part"),
     ]
     return f"<div class='legend'>{''.join(shades + others)}</div>"
 

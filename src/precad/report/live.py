@@ -5,7 +5,10 @@ The server answers ``GET /`` and ``GET /state`` and nothing else. A page of anot
 reads the run's files and holds nothing, so that trainer and server may stop and start in any order.
 """
 
+import hashlib
 import json
+import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -49,7 +52,8 @@ class Watched:
     def __init__(self, source: Source, clock: Clock) -> None:
         """A folder that is no run is an error of one sentence."""
         self._source, self._clock, self._turn = source, clock, threading.Lock()
-        self._seen, self._run = _stamp(source.files), source.read()
+        self._salt = secrets.token_bytes(16)
+        self._seen, self._run = _stamp(source.files, self._salt), source.read()
         self._page = render([self._run], live=self._seen)
         self._next, self._fault = 0.0, ""
 
@@ -76,7 +80,7 @@ class Watched:
         return max(0.0, self._clock() - newest)
 
     def _look(self) -> None:
-        stamp, start = _stamp(self._source.files), time.monotonic()
+        stamp, start = _stamp(self._source.files, self._salt), time.monotonic()
         if (stamp == self._seen and not self._fault) or start < self._next:
             return
         try:
@@ -120,6 +124,11 @@ class LiveServer(ThreadingHTTPServer):
     def url(self) -> str:
         """Where the page is."""
         return f"http://{ADDRESS}:{self.server_address[1]}/"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that went away is nothing to tell; anything else is a fault of ours."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     def own(self) -> frozenset[str]:
         """The hosts under which it may be asked."""
@@ -179,8 +188,8 @@ _HEADERS = {
 }
 
 
-def _stamp(files: tuple[Path, ...]) -> str:
-    """What changes when a file does."""
+def _stamp(files: tuple[Path, ...], salt: bytes) -> str:
+    """What changes when a file does, and says nothing else: a store's length tells how many took part."""
     parts = []
     for path in files:
         try:
@@ -188,4 +197,4 @@ def _stamp(files: tuple[Path, ...]) -> str:
             parts.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
         except OSError:
             parts.append("-")
-    return "_".join(parts)
+    return hashlib.blake2b("_".join(parts).encode(), key=salt, digest_size=16).hexdigest()

@@ -4,7 +4,7 @@ from html import escape
 
 from precad.errors import Reason
 from precad.report import findings, grid, words
-from precad.report.chart import Chart, Series, draw, thinned
+from precad.report.chart import MOST_POINTS, Chart, Series, draw, thinned
 from precad.report.participation import participation, rejections
 from precad.report.run import RoundFigures, Run
 
@@ -48,15 +48,16 @@ def learning_charts(runs: list[Run]) -> str:
 def privacy(run: Run) -> str:
     """Both ε over rounds, and which one to quote."""
     unit = "one record of a client" if run.setting.unit.value == "record" else "all records of a client"
-    amplified = (
-        "The figure against clients counts on nobody knowing who took part: this page names nobody."
+    most = (
+        "for as many rounds as the task lets a client take part in, whoever did: this page names and counts nobody"
         if run.setting.hidden
-        else "No figure here counts on the sampling of clients, so it may be known who took part."
+        else "for the client that took part most often. No figure here counts on the sampling of clients, so it may be "
+        "known who took part"
     )
     said = [
         _HOLDS.get(run.setting.protocol, ""),
         f"For {unit} that is replaced by a null one, at δ = {words.small(run.setting.delta)}, by an accountant whose "
-        f"figures are upper bounds, for the client that took part most often. {amplified}",
+        f"figures are upper bounds, {most}.",
     ]
     text = "".join(words.paragraph(line, "lead") for line in said)
     return words.section(
@@ -81,8 +82,8 @@ def clients(run: Run) -> str:
     title = "Who was accepted"
     if run.setting.hidden:
         hidden = (
-            "This task hides its participants: a grid or a count of who took part would void the amplification that "
-            "its ε against clients rests on (PROTOCOL §7a), so neither is shown."
+            "This task hides its participants: a grid or a count of who took part would void the amplification by the "
+            "sampling of clients that hiding them is for (PROTOCOL §7a), so neither is shown."
         )
         return words.section("clients", title, words.paragraph(hidden, "lead"))
     taken, bad = participation(run), rejections(run)
@@ -116,7 +117,14 @@ def noise(run: Run) -> str:
     """The opened sums against the noise in them."""
     found = findings.signal(run)
     if found is None:
-        said = words.paragraph("How much noise is in a sum is not known for this run.", "lead")
+        why = (
+            "How much noise is in a sum is not known for this run."
+            if findings.noise_norms(run) is None
+            else "The norms of the opened sums are not recorded, so that the noise stands alone."
+            if run.rounds
+            else "No round was played yet."
+        )
+        said = words.paragraph(why, "lead")
     elif found.noise == 0:
         said = words.paragraph("There is no noise in the sums: nothing is private.", "lead")
     else:
@@ -189,5 +197,6 @@ def _series(run: Run, figure: str, name: str, colour: int, *, dashed: bool = Fal
         return found
 
     points = [(line.round, found) for line in run.rounds if (found := value(line)) is not None]
-    x, y, _ = thinned([x for x, _ in points], [y for _, y in points])
-    return Series(name, x, y, colour, dashed)
+    every = max(1, -(-len(points) // MOST_POINTS))
+    chosen = points[(len(points) - 1) % every :: every]  # figures as they were taken, the last among them
+    return Series(name, [x for x, _ in chosen], [y for _, y in chosen], colour, dashed)

@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from precad.errors import Reason
@@ -41,16 +42,17 @@ def read_server(place: Path) -> Run:
     if not store.is_file():
         raise ReportError(f"there is no store at {store}: the server has not run yet")
     ledger, hidden = view(store), task.training.participants is Participants.HIDDEN
-    opened = [events for events in _log(store) if events.kind == receipts.OPENED]
+    counted = dict(ledger.rounds)  # before it is opened: what was opened since is shown the next time
+    opened = [events for events in _log(store) if events.kind == receipts.OPENED and events.round in counted]
     rounds = [_round(number, events, hidden=hidden) for number, events in enumerate(opened, 1)]
-    renumbered = tuple((number, names) for number, (_, names) in enumerate(ledger.rounds))
+    sent = tuple((number, json.dumps([item.client for item in each.verdicts])) for number, each in enumerate(opened))
     return Run(
         name=place.resolve().parent.name,
         setting=_setting(task, hidden=hidden),
-        rounds=tuple(_with_costs(task, rounds, renumbered, hidden=hidden)),
+        rounds=tuple(_with_costs(task, rounds, [counted[events.round] for events in opened], hidden=hidden)),
         summary=_END if len(rounds) >= task.training.rounds else None,
         about=About(None, (), task.bounds.dim, None if hidden else tuple(task.members)),
-        ledger=None if hidden else LedgerView(ledger.terms, renumbered, ledger.last_link),
+        ledger=None if hidden else LedgerView(ledger.terms, sent, ledger.last_link),
         config_digest=task.digest.hex(),
         simulated=False,
     )
@@ -75,19 +77,21 @@ def _round(number: int, events: receipts.Events, *, hidden: bool) -> RoundFigure
     return RoundFigures(number, selected, {} if hidden else bad, None, {}, None, None, None, None)
 
 
-def _with_costs(
-    task: Task, rounds: list[RoundFigures], ledger: tuple[tuple[int, str], ...], *, hidden: bool
-) -> list[RoundFigures]:
-    """ε of the client that took part most often, or of the cap."""
+def _with_costs(task: Task, rounds: list[RoundFigures], counted: list[str], *, hidden: bool) -> list[RoundFigures]:
+    """ε of the client that counted most often, or of the cap. ``counted`` are the ledger's lists: the valid ones."""
     counts, shown = Counter[str](), list(rounds)
     chosen = {len(rounds) - 1 - i * max(1, -(-len(rounds) // FIGURES)) for i in range(FIGURES)}
-    for number, names in ledger[: len(rounds)]:
+    for number, names in enumerate(counted):
         counts.update(json.loads(names))
         if number in chosen:
             most = task.training.participations if hidden else max(counts.values(), default=0)
-            server, clients = (epsilon_of(task.terms, adversary, most) for adversary in Adversary)
+            server, clients = (_cost(task.terms, adversary, most) for adversary in Adversary)
             shown[number] = replace(shown[number], epsilon_server=server, epsilon_clients=clients)
     return shown
+
+
+_cost = lru_cache(maxsize=4096)(epsilon_of)
+"""A page that is looked at every second does not account for all its points again."""
 
 
 def _setting(task: Task, *, hidden: bool) -> Setting:

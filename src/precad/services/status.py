@@ -1,6 +1,5 @@
 """How far a server has come, from its file: for its operator's eyes."""
 
-import sqlite3
 from contextlib import closing
 from typing import Any
 
@@ -8,7 +7,7 @@ from precad.errors import ProtocolError
 from precad.privacy.ledger import Ledger
 from precad.protocol.digests import model_digest
 from precad.services.config import ServerConfig
-from precad.services.disk import StoreError
+from precad.services.disk import StoreError, in_words
 from precad.services.keys import Identity
 from precad.services.store import Store
 from precad.services.task import Task
@@ -22,10 +21,8 @@ def of(config: ServerConfig) -> dict[str, Any]:
     identity = _own(config, task)
     with closing(Store(config.store, task, identity.name)) as store:
         row, opened, model = store.last_round(), store.opened_rounds(), store.model()
-    try:
+    with in_words():
         counts = Ledger(config.store, task.terms).participations()
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"the ledger cannot be read: {error}") from None
     cap = task.training.participations
     return {
         "server": identity.name,

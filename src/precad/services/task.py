@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from precad.messages import VERSION
 from precad.mpc.prg import DIGEST_BYTES, Digest, digest
 from precad.params import Noise, Normalise, Params, Round, Unit, Validation
-from precad.privacy.ledger import Terms
+from precad.privacy.ledger import Terms, epsilon_of
 from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services.keys import Identity
@@ -153,14 +153,9 @@ class Task:
     @cached_property
     def epsilon(self) -> float:
         """What T_i participations cost against a server, by the rigorous accountant, which is slow to load."""
-        from precad.privacy.accounting import Adversary, PldAccountant, draws_seen, record_mechanism, with_sampler
+        from precad.privacy.accounting import Adversary
 
-        terms, cap = self.terms, self.training.participations
-        mechanism = record_mechanism(
-            Adversary.SERVER, sigma=terms.sigma, record_rate=terms.record_rate, participations=cap
-        )
-        accountant, draws = PldAccountant(interval=1e-3), draws_seen(Adversary.SERVER, terms.dim)
-        return with_sampler(lambda left: accountant.epsilon(mechanism, left), cap, terms.delta, draws)
+        return epsilon_of(self.terms, Adversary.SERVER, self.training.participations)
 
     def check_budget(self) -> None:
         """Refuse a cap on participations that costs more than the budget."""

@@ -167,7 +167,7 @@
       const first = column * data.width + 1, last = Math.min(data.rounds, first + data.width - 1);
       const sent = data.sent[row][column], bad = data.bad[row][column];
       const rounds = data.width === 1 ? `round ${first}` : `rounds ${first} to ${last}`;
-      const said = sent === 0 ? "not selected" : data.width === 1 ? (bad ? "rejected" : "accepted") : `${sent - bad} accepted, ${bad} rejected`;
+      const said = sent === 0 ? "took no part" : data.width === 1 ? (bad ? "rejected" : "accepted") : `${sent - bad} accepted, ${bad} rejected`;
       show([data.names[row], `${rounds}: ${said}`], svg, data.left + (column + 0.5) * data.cell, (row + 1) * data.height);
     }
     svg.addEventListener("pointermove", (event) => {
