@@ -359,6 +359,17 @@ def test_a_stop_waits_for_the_exchange_under_way(tmp_path: Path, monkeypatch: py
     assert answers == [b"answered"]
 
 
+def test_a_stop_does_not_wait_for_an_idle_connection(tmp_path: Path) -> None:
+    site = make_site(tmp_path)
+    with serving(site):
+        transport = site.http()
+        with pytest.raises(ProtocolError):
+            transport.exchange(0, Exchange.CLOSE, b"")
+        stop = time.monotonic()
+    assert time.monotonic() - stop < FOREVER / 3
+    transport.close()
+
+
 def test_no_word_of_the_log_names_a_client(https: Site, caplog: pytest.LogCaptureFixture) -> None:
     """Rounds and refusals: a stranger among the selected, garbage, a second message, an exchange before its time."""
     logger = logging.getLogger("precad.server")

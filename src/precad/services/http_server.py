@@ -24,6 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from precad.errors import ProtocolError
 from precad.messages import VERSION
@@ -213,9 +214,20 @@ def _serve_operations(app: Starlette, listening: socket.socket) -> None:
     threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
 
 
+class _Connection(H11Protocol):
+    """An idle one is cut off at a stop: TLS would wait half a minute for the other side's farewell."""
+
+    def shutdown(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+
 def _settings(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=_Connection,
         log_config=None,
         access_log=False,
         lifespan="off",
