@@ -174,9 +174,9 @@ class Chaos:
 
     def _kill_somebody(self, lot: float) -> None:
         names = ["alpha", "beta"] if lot < 0.7 else sorted(self._parties)
-        name = names[int(lot * 1e6) % len(names)]
-        if self._calm:
+        if self._calm or not names:
             return
+        name = names[int(lot * 1e6) % len(names)]
         if name == "beta":
             if self._b is not None:
                 self._b.process.kill()

@@ -36,6 +36,8 @@ from precad.services.http_transport import VERSION_HEADER
 from precad.services.transport import Exchange, limit
 
 LOG = logging.getLogger("precad.server")
+FAREWELL = 5.0
+"""Seconds, after the last answer before a stop."""
 _NAMES = frozenset(what.value for what in Exchange)
 
 
@@ -215,13 +217,21 @@ def _serve_operations(app: Starlette, listening: socket.socket) -> None:
 
 
 class _Connection(H11Protocol):
-    """An idle one is cut off at a stop: TLS would wait half a minute for the other side's farewell."""
+    """Cut off at a stop, at once if it is idle, else some seconds after its answer.
+
+    TLS would wait half a minute for the other side's farewell. An answer that is lost so is asked for again.
+    """
 
     def shutdown(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
             self.transport.abort()
-        else:
-            super().shutdown()
+            return
+        super().shutdown()
+        self._await_answer()
+
+    def _await_answer(self) -> None:
+        answered = self.cycle is None or self.cycle.response_complete
+        self.loop.call_later(*(FAREWELL, self.transport.abort) if answered else (0.1, self._await_answer))
 
 
 def _settings(app: Starlette) -> uvicorn.Config:
