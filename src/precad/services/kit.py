@@ -71,8 +71,10 @@ Keep `{name}.db` for as long as the task runs: it holds what may not be forgotte
 _INSTALL = """       sudo useradd --system --home-dir /var/lib/precad-{name} --shell /usr/sbin/nologin precad
        sudo python3 -m venv /opt/precad
        sudo /opt/precad/bin/pip install 'precad[{extra}]'
-       sudo cp -rT . /var/lib/precad-{name} && sudo chown -R precad: /var/lib/precad-{name}
-       sudo cp precad-{name}.service /etc/systemd/system/
+       sudo mkdir /var/lib/precad-{name}
+       sudo mv -t /var/lib/precad-{name} *       # not a copy: an old store must never run again
+       sudo chown -R precad: /var/lib/precad-{name}
+       sudo cp /var/lib/precad-{name}/precad-{name}.service /etc/systemd/system/
        sudo systemctl daemon-reload
        sudo systemctl enable --now precad-{name}"""
 
