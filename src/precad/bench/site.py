@@ -150,7 +150,7 @@ def _port_of(process: "subprocess.Popen[bytes]", log: Path) -> int:
         if found:
             return int(json.loads(first)["port"])
         time.sleep(0.05)
-    with_words = log.read_text().strip()
+    words = log.read_text().strip()
     if process.poll() is None:
         os.kill(process.pid, signal.SIGKILL)
-    raise PrecadError(f"server B did not start: {with_words or 'it said nothing'}")
+    raise PrecadError(f"server B did not start: {words or 'it said nothing'}")

@@ -1,4 +1,4 @@
-"""A ledger that is only looked at: nothing is written, no lock is taken, and whoever counts goes on counting."""
+"""A ledger that is only looked at: nothing is written, and whoever counts goes on counting."""
 
 import json
 import sqlite3
