@@ -102,8 +102,8 @@ def certificate(run: Run) -> Certificate:
             f"All noise in a sum is {noise:.3g} times C, the most that one client may move it, over "
             f"{setting.rounds:,} rounds at q = {setting.client_rate:g}: q·√T/σ̃ = {thumb:.3g}, and a bound needs "
             f"about {TELLING} or less.",
-            "It would mean something with a smaller C, fewer rounds, or more noise; validation still bounds every "
-            "single update by C.",
+            "The command says how far C, T, q or the noise would have to change for it to say something; validation "
+            "still bounds every single update by C.",
         )
         return Certificate(False, headline, reasons, command)
     headline = (
