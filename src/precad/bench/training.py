@@ -57,9 +57,8 @@ def run(repeats: int = 15) -> dict[str, dict[str, Any]]:
 
 
 def _row(name: str, repeats: int) -> dict[str, Any]:
-    trainers = {
-        case: Trainer(_task(name), hyperparameters, Randomness.private()) for case, hyperparameters in _CASES.items()
-    }
+    randomness = Randomness.private()  # common to all: in each of their rounds the same records are drawn
+    trainers = {case: Trainer(_task(name), hyperparameters, randomness) for case, hyperparameters in _CASES.items()}
     outcomes: list[Outcome] = []
 
     def play_and_keep() -> None:

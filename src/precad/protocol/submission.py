@@ -56,7 +56,7 @@ def submit(
     params = round_.params
     if x.shape != (params.dim,):
         raise ValueError(f"the update must have {params.dim} entries, got shape {x.shape}")
-    if clipping.squared_norm(x) > params.squared_bound and params.validation is not Validation.NONE:
+    if params.validation is not Validation.NONE and clipping.squared_norm(x) > params.squared_bound:
         raise ValueError(f"the update's squared norm exceeds S = {params.squared_bound}: clip it to C first")
     h = int(x.sum()) // 2
     extended = np.empty(params.dim + 1, np.uint64)
