@@ -77,7 +77,8 @@ class PrecadStrategy(Strategy):
             raise ValueError("no round was configured")
         received = list(replies)
         answers = [reply for reply in received if not reply.has_error()]
-        verdicts = Counter(self._submit(reply) for reply in answers)
+        with self._leader.all_or_none():
+            verdicts = Counter(self._submit(reply) for reply in answers)
         silent = len(received) - len(answers)
         LOG.info("kept %d submissions; %d clients sent nothing", verdicts.pop(None, 0), silent)
         for rejected, count in verdicts.items():

@@ -14,18 +14,15 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.x509.oid import NameOID
 
 from precad.codec import Blob
 from precad.mpc.prg import Digest, check_name, digest
 
 KEY_BYTES = 32
-CERTIFICATE_YEARS = 10
 
 
 @dataclass(frozen=True)
@@ -82,9 +79,11 @@ def new_client(folder: Path, name: str) -> Identity:
 
 def new_server(folder: Path, name: str, now: datetime.datetime) -> Identity:
     """Make NAME.key, NAME.tls.key, NAME.tls.pem and NAME.pub."""
+    from precad.services.certificates import self_signed  # slow to load, and of no use to a client
+
     check_party(name)
     key, tls = Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
-    certificate = _self_signed(name, tls, now)
+    certificate = self_signed(name, tls, now)
     der = certificate.public_bytes(serialization.Encoding.DER)
     identity = Identity(name, key.public_key().public_bytes_raw(), der)
     _write_new(folder / f"{name}.key", _pem(key), private=True)
@@ -133,22 +132,6 @@ def is_signed(key: bytes, statement: Digest, signature: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def _self_signed(name: str, key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
-    """A certificate that certifies nobody else: it is pinned, not looked up by host name."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=365 * CERTIFICATE_YEARS))
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
 
 
 def _pem(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey) -> bytes:

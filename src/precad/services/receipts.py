@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,7 +49,7 @@ class Events:
     outcome: str = ""
     verdicts: tuple[Verdict, ...] = ()
 
-    @property
+    @cached_property
     def digest(self) -> Digest:
         """What both servers sign."""
         return digest(b"precad events", json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode())

@@ -200,11 +200,12 @@ class Store:
 
     def epoch_key(self, epoch: int, make: Callable[[], EpochKey]) -> EpochKey:
         """The sealing key of an epoch, a new one if there was none; those of earlier epochs are deleted."""
-        with self._transaction() as execute:
+        with self._read() as execute:
             row = execute("SELECT private, announced FROM epochs WHERE epoch = ?", (epoch,)).fetchone()
-            if row is not None:
-                return EpochKey(*row)
-            key = make()
+        if row is not None:
+            return EpochKey(*row)
+        key = make()
+        with self._transaction() as execute:
             execute("DELETE FROM epochs WHERE epoch < ?", (epoch,))
             execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, key.private, key.announced))
         self._wipe()
