@@ -70,3 +70,20 @@ def test_wrong_arguments_are_named() -> None:
     for bound in (0.0, -1.0, math.nan, math.inf, 2.0**-17, 1024.0):
         with pytest.raises(ValueError, match="record_bound R must be"):
             record_sums.add_clipped(x, bound, 16, total)
+
+
+@given(arrays(np.float32, st.tuples(st.integers(0, 5), st.sampled_from([1, 2047, 2048, 2049]))))
+@settings(max_examples=30)
+def test_unclipped_rows_are_added_in_float64(gradients: NDArray[np.float32]) -> None:
+    total, expected = np.ones(gradients.shape[1]), np.ones(gradients.shape[1])
+    with np.errstate(invalid="ignore"):
+        for row in gradients:
+            expected += row
+    record_sums.add_unclipped(gradients, total)
+    assert np.array_equal(total, expected, equal_nan=True)
+
+
+def test_unclipped_rows_must_fit() -> None:
+    for bad, total in ((np.zeros((2, 3)), np.zeros(3)), (np.zeros((2, 3), np.float32), np.zeros(4))):
+        with pytest.raises(ValueError, match="expected float32 rows"):
+            record_sums.add_unclipped(bad, total)

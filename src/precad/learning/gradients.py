@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from precad.learning.chain import chain
 from precad.learning.lane import Lane, LossFunction
-from precad.privacy.record_sums import add_clipped, check_record_bound
+from precad.privacy.record_sums import add_clipped, add_unclipped, check_record_bound
 
 __all__ = ["LossFunction", "PerRecordGradients", "check_model"]
 
@@ -110,7 +110,7 @@ class PerRecordGradients:
         def add(gradients: Tensor, client: int) -> None:
             if finite:
                 gradients = gradients[gradients.isfinite().all(1)]
-            sums[client] += gradients.cpu().sum(0, dtype=torch.float64).numpy()
+            add_unclipped(gradients.cpu().numpy(), sums[client])
 
         self._each_client(theta, inputs, targets, counts, add)
         return sums

@@ -35,6 +35,14 @@ def add_clipped(gradients: NDArray[np.float32], bound: float, fractional_bits: i
         raise PrecadError("a clipped gradient exceeds its bound: please report this as a bug")
 
 
+def add_unclipped(gradients: NDArray[np.float32], total: NDArray[np.float64]) -> None:
+    """Add every row of ``gradients`` to ``total``, in float64: for training without a bound on records."""
+    if gradients.dtype != np.float32 or gradients.shape[1:] != total.shape or total.dtype != np.float64:
+        expected = f"float32 rows of the {total.size} float64 entries of the total"
+        raise ValueError(f"expected {expected}, got {gradients.dtype} of shape {gradients.shape}")
+    _add_rows(gradients, total)
+
+
 def check_record_bound(bound: float, fractional_bits: int) -> None:
     """Refuse an R that is not in [1, 2^26) on the grid, the range in which float64 adds squares exactly."""
     fixed_point.check_positive("record_bound R", bound)
@@ -68,6 +76,16 @@ def _add_clipped(gradients: NDArray[np.float32], bound: float, scale: float, tot
         for i in range(width):
             totals[i] += np.int64(sums[i])
     return squares.max() if len(squares) else 0.0
+
+
+@kernel
+def _add_rows(gradients: NDArray[np.float32], total: NDArray[np.float64]) -> None:
+    for start in range(0, total.size, _COLUMNS):
+        sums = total[start : start + _COLUMNS]
+        for row in range(len(gradients)):
+            entries = gradients[row, start : start + _COLUMNS]
+            for i in range(sums.size):
+                sums[i] += entries[i]
 
 
 @kernel
