@@ -13,8 +13,9 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from precad.flower.kit import PARTITION, Kit
 from precad.flower.mod import PrecadMod
-from precad.flower.parties import PARTITION, Kit, ServerA
+from precad.flower.parties import ServerA
 from precad.params import Params, Unit
 from precad.services.task import Training
 

@@ -37,7 +37,7 @@ from precad.attacks.forging import forge, scaled
 from precad.codec import Blob
 from precad.flower import wire
 from precad.flower.arrays import vector_of
-from precad.flower.parties import Kit
+from precad.flower.kit import Kit
 from precad.messages import Sealed, encode
 from precad.services import sealing
 

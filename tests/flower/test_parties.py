@@ -6,8 +6,8 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from precad.flower import wire
+from precad.flower.kit import KIT, NAME, PARTITION, Kit
 from precad.flower.mod import PrecadMod
-from precad.flower.parties import KIT, NAME, PARTITION, Kit
 from precad.services import task as tasks
 from precad.services.client import RefusedError
 from precad.services.keys import is_signed

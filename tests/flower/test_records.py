@@ -14,8 +14,9 @@ from torch.nn.functional import cross_entropy
 
 from precad.flower import wire
 from precad.flower.arrays import vector_of
+from precad.flower.kit import PARTITION
 from precad.flower.mod import PrecadMod
-from precad.flower.parties import PARTITION, ServerA
+from precad.flower.parties import ServerA
 from precad.flower.records import record_update
 from precad.flower.strategy import PrecadStrategy
 from precad.learning.gradients import PerRecordGradients

@@ -50,7 +50,7 @@ def wait_for_all(grid, context):
 _APP = """
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
-IMPORTS
+CLIENT_IMPORTS
 
 client = ClientApp(mods=[MOD])
 
@@ -63,6 +63,7 @@ def train(message, context):
 
 @server.main()
 def main(grid, context):
+    SERVER_IMPORTS
     wait_for_all(grid, context)
     dim, rounds = context.run_config["dim"], context.run_config["rounds"]
     arrays = ArrayRecord({"model": Array(np.zeros(dim, np.float32))})
@@ -95,10 +96,11 @@ def main(grid, context):
 """
 
 _INNER = "FedAvg(fraction_evaluate=0.0)"
-_IMPORTS = """
-from precad.flower import PrecadMod, PrecadStrategy, ServerA
-from precad.flower.bench import task
-"""
+_IMPORTS = {
+    "CLIENT_IMPORTS": "from precad.flower import PrecadMod",
+    "SERVER_IMPORTS": "from precad.flower import PrecadStrategy, ServerA; from precad.flower.bench import task",
+}
+"""An app in Flower's own layout has a file for the clients, and one for the server."""
 _FOLDER = "Path(os.environ['PRECAD_SIMULATION'])"
 
 
@@ -112,14 +114,14 @@ class App:
 
 def plain(folder: Path, clients: int) -> App:
     """FedAvg."""
-    _write(folder, clients, _APP, IMPORTS="", MOD="", STRATEGY=_INNER)
+    _write(folder, clients, _APP, CLIENT_IMPORTS="", SERVER_IMPORTS="", MOD="", STRATEGY=_INNER)
     return App(folder, f"aggregate_train: Received {clients} results and 0 failures")
 
 
 def deployed(folder: Path, clients: int, settings: Path) -> App:
     """FedAvg with precad, where server A's settings are."""
     strategy = f"PrecadStrategy({_INNER}, ServerA.deployed(Path({str(settings)!r})), patience=900)"
-    _write(folder, clients, _APP, IMPORTS=_IMPORTS, MOD="PrecadMod()", STRATEGY=strategy)
+    _write(folder, clients, _APP, **_IMPORTS, MOD="PrecadMod()", STRATEGY=strategy)
     return App(folder, f"kept {clients} submissions")
 
 
@@ -127,7 +129,7 @@ def simulated(folder: Path, clients: int) -> App:
     """FedAvg with precad, with all keys in one folder."""
     server = f"ServerA.simulated({_FOLDER}, np.zeros(dim), *task(dim, CLIENTS, rounds))"
     mod, strategy = f"PrecadMod({_FOLDER})", f"PrecadStrategy({_INNER}, {server}, patience=900)"
-    _write(folder, clients, _APP, IMPORTS=_IMPORTS, MOD=mod, STRATEGY=strategy)
+    _write(folder, clients, _APP, **_IMPORTS, MOD=mod, STRATEGY=strategy)
     return App(folder, f"kept {clients} submissions")
 
 

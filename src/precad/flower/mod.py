@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from precad.flower import wire
 from precad.flower.arrays import Layout, vector_of
-from precad.flower.parties import Kit
+from precad.flower.kit import Kit
 from precad.mpc import fixed_point
 from precad.params import Params, Unit
 from precad.services.client import Client, RefusedError

@@ -1,76 +1,23 @@
-"""Each party's files, where its own operator put them: a client's kit, server A's settings, and both in a simulation.
-
-A client takes the task, and with it both servers' keys, from its own disk. Nothing that A sends says where to look.
-"""
+"""Server A on its own files, where its operator put them; and, in a simulation, everybody's in one folder."""
 
 import datetime
 import shutil
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from flwr.app import Context
 from numpy.typing import NDArray
 
+from precad.flower.kit import MARK
 from precad.params import Params
 from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 from precad.services import config, keys, receipts
-from precad.services import task as tasks
-from precad.services.client import Client, RefusedError
 from precad.services.helper import HelperServer
 from precad.services.http_transport import HttpTransport
 from precad.services.leader import Leader
 from precad.services.task import Task, Training
 from precad.services.transport import MemoryTransport
-
-KIT, NAME = "precad-kit", "precad-name"
-"""The settings of a SuperNode's ``--node-config``: the client's folder, and its name in the task."""
-PARTITION = "partition-id"
-MARK = "SIMULATION"
-
-
-@dataclass(frozen=True)
-class Kit:
-    """A client's folder: task.json, NAME.key, and, once it took part, NAME.db and NAME.audit.log."""
-
-    folder: Path
-    name: str
-    durable: bool = True
-    """False in a simulation, whose state need not outlive a power cut."""
-
-    @classmethod
-    def of(cls, context: Context, simulated: Path | None) -> "Kit":
-        """The kit that the node's operator named; else, in a simulation, that of the client with the node's number."""
-        settings = context.node_config
-        if KIT in settings and NAME in settings:
-            return cls(Path(str(settings[KIT])), str(settings[NAME]))
-        half = KIT in settings or NAME in settings
-        if half or simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
-            raise RefusedError(f"the SuperNode's --node-config must name the client's folder {KIT} and {NAME}")
-        names = sorted(_task(simulated / "task.json").members)
-        number = int(settings[PARTITION])
-        if not 0 <= number < len(names):
-            raise RefusedError(f"node {number} of a simulation with {len(names)} clients")
-        return cls(simulated, names[number], durable=False)
-
-    def task(self) -> Task:
-        """The task that the client joined."""
-        return _task(self.folder / "task.json")
-
-    def key(self) -> Ed25519PrivateKey:
-        """The client's key."""
-        return keys.load_private(self.folder / f"{self.name}.key")
-
-    def client(self, task: Task) -> Client:
-        """The client, on its state."""
-        return Client(task, self.name, self.key(), self.folder / f"{self.name}.db", durable=self.durable)
-
-    def write_log(self, client: Client) -> None:
-        """Bring the audit log's file up to date."""
-        receipts.write(self.folder / f"{self.name}.audit.log", client.log())
 
 
 @dataclass(frozen=True)
@@ -109,19 +56,6 @@ class ServerA:
     def write_log(self) -> None:
         """Bring the audit log's file up to date."""
         receipts.extend(self.audit_log, self.leader.store.log)
-
-
-def _task(path: Path) -> Task:
-    """A task's file; a process that answers again does not work out its digest and its cost again."""
-    try:
-        return _unchanged_task(path, path.stat().st_mtime_ns)
-    except OSError as error:
-        raise RefusedError(f"cannot read {path}: {error.strerror}") from None
-
-
-@lru_cache(maxsize=4)
-def _unchanged_task(path: Path, _changed: int) -> Task:
-    return tasks.load(path)
 
 
 def _new_simulation(folder: Path, model: NDArray[np.float64], bounds: Params, training: Training) -> Task:
