@@ -84,6 +84,7 @@ def test_unclipped_rows_are_added_in_float64(gradients: NDArray[np.float32]) -> 
 
 
 def test_unclipped_rows_must_fit() -> None:
-    for bad, total in ((np.zeros((2, 3)), np.zeros(3)), (np.zeros((2, 3), np.float32), np.zeros(4))):
+    cases: list[tuple[Any, int]] = [(np.zeros((2, 3)), 3), (np.zeros((2, 3), np.float32), 4)]
+    for bad, dim in cases:
         with pytest.raises(ValueError, match="expected float32 rows"):
-            record_sums.add_unclipped(bad, total)
+            record_sums.add_unclipped(bad, np.zeros(dim))
