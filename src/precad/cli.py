@@ -157,7 +157,7 @@ def bench_training(as_json: JsonOption = False) -> None:
 def bench_deployment(
     dim: Annotated[int, typer.Option(help="d, the number of the model's parameters.")] = 26_010,
     clients: Annotated[int, typer.Option(help="SuperNodes.")] = 3,
-    rounds: Annotated[int, typer.Option(help="Rounds that are timed.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Rounds that are timed.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Time a round on Flower, in simulation and over real processes, with plain updates, precad, and SecAgg+."""
