@@ -2,7 +2,8 @@
 
 All share one SuperLink, and one Ray or the same SuperNodes. The clients do nothing but add to the model, so that all
 the time is Flower's and precad's. The first round, with its start-up, is not counted. In simulation a plain round is
-mostly Flower's waiting, so on a machine that does much else the ratio grows with what precad computes.
+mostly Flower's waiting, so on a machine that does much else the ratio grows with what precad computes; a client gets
+one core, as with Flower's default of two a machine with two would simulate one client at a time.
 """
 
 from pathlib import Path
@@ -38,7 +39,7 @@ def run(dim: int, clients: int, rounds: int) -> dict[str, dict[str, float]]:
 
 def in_simulation(parties: Simulation, dim: int, clients: int, rounds: int) -> dict[str, float]:
     """Seconds per round in a simulation that is running."""
-    size = ("--federation-config", f"num-supernodes={clients}")
+    size = ("--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1")
     apps = parties.folder / "apps"
     plain_s = _seconds(parties, bench_apps.plain(apps / "plain", clients), dim, rounds, *size)
     precad_s = _seconds(parties, bench_apps.simulated(apps / "precad", clients), dim, rounds, *size)
