@@ -1,4 +1,4 @@
-"""A round's times on this machine, for docs/benchmarks.md: ``python scripts/benchmark_table.py``.
+"""The tables of docs/benchmarks.md, timed on this machine: ``python scripts/benchmark_table.py [PART ...]``.
 
 Run it when nothing else runs: it prints the load that it found, so that a reader can tell.
 """
@@ -6,6 +6,7 @@ Run it when nothing else runs: it prints the load that it found, so that a reade
 import argparse
 import os
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,28 +16,77 @@ from precad.params import Validation
 
 
 def main() -> None:
-    """Time a round in each mode and print a row a mode."""
+    """Time what is asked for, and print it as Markdown."""
+    parts: dict[str, Callable[[argparse.Namespace], None]] = {
+        "rounds": rounds,
+        "training": training,
+        "deployment": deployment,
+    }
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="rounds, training, deployment; all if none is named")
     parser.add_argument("--dim", type=int, nargs="+", default=[26_010, 1_000_000])
     parser.add_argument("--clients", type=int, default=10)
     options = parser.parse_args()
+    for unknown in sorted(set(options.parts) - parts.keys()):
+        parser.error(f"there is no part {unknown!r}: expected one of {', '.join(parts)}")
     print(f"## Times, {datetime.now(UTC):%d %B %Y}\n")
-    print(f"precad {__version__}, {_processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before;")
-    print(f"milliseconds for each of {options.clients} clients, and of a whole round beside a plain sum.\n")
+    print(f"precad {__version__}, {_processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before.")
+    for name, part in parts.items():
+        if not options.parts or name in options.parts:
+            print()
+            part(options)
+
+
+def rounds(options: argparse.Namespace) -> None:
+    """A round in each mode."""
     print(
-        "| parameters d | validation | client | server A | server B | round | plain round | server A over keystream |"
+        f"**One round** (`precad bench protocol`): milliseconds for each of {options.clients} clients, and of a whole"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("round beside a plain sum.\n")
+    figures = ("client_ms", "server_a_ms", "server_b_ms", "round_ms", "plain_round_ms", "ratio_server_a")
+    _head("parameters d", "validation", "client", "server A", "server B", "round", "plain round", "A over keystream")
     for dim in options.dim:
         for mode in Validation:
             row = protocol.run(dim, options.clients, mode)
-            figures = ("client_ms", "server_a_ms", "server_b_ms", "round_ms", "plain_round_ms")
-            cells = [f"{dim:,}", mode.value, *(f"{row[figure]:,.2f}" for figure in figures)]
-            print(
-                "| "
-                + " | ".join([*cells, "-" if row["ratio_server_a"] is None else f"{row['ratio_server_a']:.1f}"])
-                + " |"
-            )
+            _row(f"{dim:,}", mode.value, *(_number(row[figure], 2) for figure in figures))
+
+
+def training(_options: argparse.Namespace) -> None:
+    """An iteration under each protocol."""
+    from precad.bench import training as benchmark
+
+    print("**An iteration of training** (`precad bench training`): milliseconds, ten clients, the paper's models.\n")
+    cases = ("plain", "ldp", "none", "proof", "triples")
+    ratios = ("ratio_none", "ratio_proof", "opacus_ratio", "autograd_ratio")
+    said = ("unchecked ÷ `ldp`", "proof ÷ `ldp`", "Opacus ÷ ours", "autograd ÷ ours")
+    _head("model", "plain", "`ldp`", "precad, unchecked", "precad, proof", "precad, triples", *said)
+    for name, row in benchmark.run().items():
+        times = (_number(row[f"{case}_ms"], 1) for case in cases)
+        _row(name, *times, *(_number(row[ratio], 2) for ratio in ratios))
+
+
+def deployment(_options: argparse.Namespace) -> None:
+    """A round on Flower."""
+    from precad.flower import bench as benchmark
+
+    print("**A round on Flower** (`precad bench deployment`): seconds, three clients that train nothing, d = 26,010.\n")
+    _head("", "plain", "precad", "precad ÷ plain", "SecAgg+", "precad ÷ SecAgg+")
+    for kind, row in benchmark.run(26_010, 3, 10).items():
+        figures = ("plain_s", "precad_s", "ratio", "secagg_s", "secagg_ratio")
+        _row(kind, *(_number(row.get(figure), 3) for figure in figures))
+
+
+def _head(*names: str) -> None:
+    _row(*names)
+    print("|" + "---|" * len(names))
+
+
+def _row(*cells: str) -> None:
+    print("| " + " | ".join(cells) + " |")
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def _processor() -> str:
