@@ -62,7 +62,7 @@ def test_what_the_paper_says_and_what_is_rigorous(row: list[str]) -> None:
 
 
 def test_the_script_of_the_benchmarks_prints_a_table() -> None:
-    command = [sys.executable, str(ROOT / "scripts/benchmark_table.py"), "--dim", "500", "--clients", "2"]
+    command = [sys.executable, str(ROOT / "scripts/benchmark_table.py"), "rounds", "--dim", "500", "--clients", "2"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert [line.split(" | ")[1] for line in printed.splitlines() if line.startswith("| 500 ")] == [
         "proof",
