@@ -31,7 +31,7 @@ class Row:
     stage_seconds: Mapping[str, float]
     """The same of its stages."""
     seconds: float
-    """The whole run, with its evaluation."""
+    """Of a core, for the whole run with its evaluation."""
     diverged: int | None
     """The round in which the model was no longer finite; the accuracy from there on is that of guessing."""
     version: str

@@ -73,7 +73,7 @@ class Worker:
 
 def play(experiment: Experiment, data: Path | None) -> Row:
     """One run, from its configuration to its row."""
-    start, config = time.perf_counter(), experiment.config
+    start, config = time.process_time(), experiment.config
     if config.seed is None:
         raise ValueError("an experiment needs a seed: its run must be repeatable")
     randomness = Randomness.repeatable(config.seed)
@@ -106,7 +106,7 @@ def play(experiment: Experiment, data: Path | None) -> Row:
         rejected=sum(len(outcome.rejected) for outcome in outcomes),
         round_seconds=sum(stages.values()),
         stage_seconds=stages,
-        seconds=time.perf_counter() - start,
+        seconds=time.process_time() - start,
         diverged=diverged,
         version=__version__,
     )
