@@ -1,6 +1,9 @@
 """Real runs of a few rounds on the small digits, in processes of their own."""
 
+import subprocess
+import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,3 +79,27 @@ def test_a_run_needs_a_seed() -> None:
     config = BOARD.experiment("none", "median", 1).config
     with pytest.raises(ValueError, match="an experiment needs a seed"):
         play(Experiment(replace(config, seed=None)), None)
+
+
+_PARENT = """
+from precad.experiments.heatmap import Board
+from precad.experiments.worker import Worker
+worker = Worker(None)
+print(worker._process.pid, flush=True)
+worker.make(Board("digits", 10**6, 2, (1,), ("none",), ("precad",)).experiments()[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_run_ends_with_a_parent_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = Path(f"/proc/{int(parent.stdout.readline())}/stat")
+    assert worker.exists()
+    parent.kill()
+    parent.communicate()
+    for _ in range(600):
+        if not worker.exists() or ") Z " in worker.read_text():  # nobody may be there to bury it
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker goes on without its parent")

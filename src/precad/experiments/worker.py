@@ -5,8 +5,10 @@ Pipes are all that it needs: no shared memory, no semaphores, which some contain
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from dataclasses import asdict
@@ -34,7 +36,7 @@ class Worker:
     def __init__(self, data: Path | None) -> None:
         self._data = data
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "precad.experiments.worker"],
+            [sys.executable, "-m", "precad.experiments.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -118,7 +120,15 @@ def _mean_seconds(outcomes: list[Outcome]) -> dict[str, float]:
     return {stage: sum(o.seconds.get(stage, 0.0) for o in counted) / len(counted) for stage in sorted(stages)}
 
 
-def _serve() -> None:
+def _end_with(parent: int) -> None:
+    """A parent that was killed reads no row: the run would go on for minutes, for nobody."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _serve(parent: int) -> None:
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     for line in sys.stdin:
         job = json.loads(line)
@@ -132,4 +142,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(int(sys.argv[1]))
