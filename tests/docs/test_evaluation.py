@@ -1,0 +1,24 @@
+"""The committed claims are what the committed rows say."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from precad.experiments import claims, plan, table1
+from precad.experiments.reproduce import TABLE_SEED
+from precad.experiments.rows import RowFile
+
+FOLDER = Path(__file__).parents[2] / "docs" / "evaluation"
+
+
+def test_the_claims_are_those_of_the_rows(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes((FOLDER / "rows.jsonl").read_bytes())
+    scale = replace(plan.FULL, datasets=("mnist",))
+    judged = claims.judge(scale, RowFile(tmp_path), table1.measure(TABLE_SEED))
+    claims.write(scale, judged, (0, 0), "", tmp_path / "claims.md")
+    written, committed = (folder / "claims.md" for folder in (tmp_path, FOLDER))
+    rows = [[line for line in path.read_text().splitlines() if line.startswith("|")] for path in (written, committed)]
+    assert rows[0] == rows[1]
