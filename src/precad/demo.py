@@ -78,7 +78,7 @@ def _clients_table(params: Params, updates: Updates, sent: Submissions, opened: 
         norm = math.ldexp(math.sqrt(clipping.squared_norm(_encoded(params, x))), -params.fractional_bits)
         norm *= 1 if name in opened.valid else _BOOST
         verdict = "[green]valid[/]" if name in opened.valid else "[red]invalid[/]"
-        to_a, to_b = len(sent[name].part_a), len(sent[name].part_b)
+        to_a, to_b = (len(sent[name].header) + len(part) for part in (sent[name].part_a, sent[name].part_b))
         table.add_row(name, f"{np.linalg.norm(x):.3f}", f"{norm:.5f}", f"{to_a:,}", f"{to_b:,}", verdict)
     return table
 
