@@ -1,5 +1,7 @@
 """The committed claims are what the committed rows say."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from precad.experiments import claims, plan, table1
 from precad.experiments.reproduce import TABLE_SEED
 from precad.experiments.rows import RowFile
 
-FOLDER = Path(__file__).parents[2] / "docs" / "evaluation"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "evaluation"
 
 
 def test_the_claims_are_those_of_the_rows(tmp_path: Path) -> None:
@@ -22,3 +25,9 @@ def test_the_claims_are_those_of_the_rows(tmp_path: Path) -> None:
     written, committed = (folder / "claims.md" for folder in (tmp_path, FOLDER))
     rows = [[line for line in path.read_text().splitlines() if line.startswith("|")] for path in (written, committed)]
     assert rows[0] == rows[1]
+
+
+def test_the_page_has_the_table_of_the_rows() -> None:
+    command = [sys.executable, str(ROOT / "scripts/backdoor_table.py"), str(FOLDER)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed in (ROOT / "docs" / "evaluation.md").read_text()

@@ -74,6 +74,10 @@ class RowFile:
         """The row of a run, if it was made."""
         return self._rows.get(experiment.key)
 
+    def all(self) -> list[Row]:
+        """All rows, in the order in which they were made."""
+        return list(self._rows.values())
+
     def found(self, experiments: Iterable[Experiment]) -> list[Row]:
         """The rows that there are."""
         return [row for row in map(self.get, experiments) if row is not None]
