@@ -39,8 +39,8 @@ def test_a_clients_page_names_the_settings_that_the_mod_reads(folder: Path) -> N
     words = shlex.split(command.replace("$PWD", "/srv/bank"))
     node_config = words[words.index("--node-config") + 1]
     assert node_config == 'precad-kit="/srv/bank" precad-name="bank"'
-    parties = (Path(precad.__file__).parent / "flower" / "parties.py").read_text()  # Flower may not be installed
-    read = re.search(r'^KIT, NAME = "(.*)", "(.*)"$', parties, re.MULTILINE)
+    source = (Path(precad.__file__).parent / "flower" / "kit.py").read_text()  # Flower may not be installed
+    read = re.search(r'^KIT, NAME = "(.*)", "(.*)"$', source, re.MULTILINE)
     assert read is not None
     assert [item.split("=")[0] for item in node_config.split()] == list(read.groups())
     assert words[words.index("--superlink") + 1] == "a.example:8000"

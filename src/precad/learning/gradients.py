@@ -9,7 +9,7 @@ import copy
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -168,7 +168,10 @@ class PerRecordGradients:
             work(0)
         else:
             with _one_torch_thread():
-                list(_pool(len(self._lanes)).map(work, range(len(self._lanes))))
+                lanes = [_pool(len(self._lanes)).submit(work, lane) for lane in range(len(self._lanes))]
+                wait(lanes)  # all of them, if one fails too: they share this object's buffers and torch's threads
+            for lane in lanes:
+                lane.result()
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._device, torch.float32 if tensor.is_floating_point() else None)
