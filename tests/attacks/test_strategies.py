@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ def context(**changes: object) -> AttackContext:
     values: dict[str, object] = {
         "round": Round(PARAMS, digest(b"precad test"), 4, digest(b"precad test")),
         "client": "client-01",
-        "update": rng.normal(size=DIM),
+        "train": partial(rng.normal, size=DIM),
         "theta": rng.normal(size=DIM),
         "learning_rate": 0.1,
         "normaliser": 300.0,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -20,8 +20,8 @@ class AttackContext:
     round: Round
     """Its number and the task's parameters, with the bound C."""
     client: str
-    update: Floats
-    """What the client would send if it were honest, before it clips to C."""
+    train: Callable[[], Floats]
+    """Computes :attr:`update`, for those attacks that look at it."""
     theta: Floats
     """θ_t."""
     learning_rate: float
@@ -37,6 +37,11 @@ class AttackContext:
     honest_std: Floats
     rng: np.random.Generator
     """The client's own, new in each round."""
+
+    @cached_property
+    def update(self) -> Floats:
+        """What the client would send if it were honest, before it clips to C."""
+        return self.train()
 
 
 Attack = Callable[[AttackContext], Floats]

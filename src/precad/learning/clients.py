@@ -1,6 +1,7 @@
 """The simulated clients of a round: Algorithm 2 of the paper at the honest ones, anything at the malicious ones."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,11 @@ class SimulatedClients:
                 moments.add(self._decoded(round_, x) for x in (updates.honest or updates.malicious).values())
             yield updates
         for group in _in_groups(malicious):
-            deltas = self._decoded(round_, -self._sums(round_, group, theta))
             contexts = (
                 AttackContext(
                     round=round_,
                     client=name,
-                    update=delta,
+                    train=partial(self._delta, round_, name, theta),
                     theta=theta,
                     learning_rate=self._hyperparameters.learning_rate_at(round_.number),
                     normaliser=self.normaliser(names),
@@ -70,7 +70,7 @@ class SimulatedClients:
                     honest_std=moments.std,
                     rng=self._randomness.generator(f"attack {round_.number} {name}"),
                 )
-                for name, delta in zip(group, deltas, strict=True)
+                for name in group
             )
             yield Updates({}, {context.client: self._attacked(context) for context in contexts})
 
@@ -92,6 +92,11 @@ class SimulatedClients:
         floats = self._decoded(round_, deltas)
         clipped = protocols.on_both_cores(lambda delta: clipping.encode_clipped(delta, bound, f), floats)
         return Updates(dict(zip(names, clipped, strict=True)), {})
+
+    def _delta(self, round_: Round, name: str, theta: Floats) -> Floats:
+        """Algorithm 2, lines 2 to 6."""
+        delta: Floats = self._decoded(round_, -self._sums(round_, (name,), theta))[0]
+        return delta
 
     def _attacked(self, context: AttackContext) -> Floats:
         with explained(f"the attack of {context.client} fails"):

@@ -59,7 +59,7 @@ def evaluate(
                 indices = np.arange(start, min(start + _BATCH, number))
                 inputs, targets = (_like(first, part) for part in records.batch(indices))
                 if known and inputs.ndim == 4:
-                    inputs = inputs.contiguous(memory_format=torch.channels_last)  # convolved three times as fast
+                    inputs = _channels_last(inputs)
                 outputs = model(inputs)
                 total += float(loss(outputs, targets)) * len(indices)
                 labelled = labelled and outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
@@ -68,6 +68,16 @@ def evaluate(
     finally:
         model.train(was_training)
     return Score(total / number, hits / number if labelled else None)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """The same images as torch computes on them two to three times as fast.
+
+    With one channel both orders are the same in memory, and only the strides tell torch which of them is meant.
+    """
+    _, channels, height, width = images.shape
+    strides = (channels * height * width, 1, width * channels, channels)
+    return images.contiguous(memory_format=torch.channels_last).as_strided(images.shape, strides)
 
 
 def _like(parameter: Tensor, part: Tensor) -> Tensor:
