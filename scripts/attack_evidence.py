@@ -1,4 +1,4 @@
-"""What docs/evaluation.md says of the attackers' steps: ``python scripts/attack_evidence.py step|sample|place``.
+"""What docs/results.md says of the attackers' steps: ``python scripts/attack_evidence.py step|sample|place``.
 
 ``step``: how far a replacement moves the model. ``sample``: whether a larger batch points elsewhere. ``place``: whether
 a pattern further inside the image does better. Data from $PRECAD_DATA; minutes each.

@@ -1,4 +1,4 @@
-"""When each backdoor came, for docs/evaluation.md: ``python scripts/backdoor_table.py docs/evaluation``."""
+"""When each backdoor came, for docs/results.md: ``python scripts/backdoor_table.py docs/evaluation``."""
 
 import argparse
 from collections import defaultdict

@@ -30,4 +30,4 @@ def test_the_claims_are_those_of_the_rows(tmp_path: Path) -> None:
 def test_the_page_has_the_table_of_the_rows() -> None:
     command = [sys.executable, str(ROOT / "scripts/backdoor_table.py"), str(FOLDER)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert printed in (ROOT / "docs" / "evaluation.md").read_text()
+    assert printed in (ROOT / "docs" / "results.md").read_text()
