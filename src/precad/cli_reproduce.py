@@ -12,9 +12,7 @@ from precad.cli_train import DataOption
 def reproduce(
     target: Annotated[
         Literal["fig2", "fig3", "fig4", "fig5", "table1", "claims", "heatmap", "all"],
-        typer.Argument(
-            help="A figure or table of the paper; claims: the runs that its sentences need; all but the heat map."
-        ),
+        typer.Argument(),
     ] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="The same code, far fewer rounds: under 20 minutes.")] = False,
     jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process with one torch thread.")] = 2,
@@ -27,7 +25,10 @@ def reproduce(
     runs: Annotated[
         bool, typer.Option("--runs/--no-runs", help="Make the runs that are missing, or draw and judge what there is.")
     ] = True,
-    rounds: Annotated[int | None, typer.Option(help="T, in place of the paper's 5000.")] = None,
+    rounds: Annotated[
+        list[str] | None,
+        typer.Option(help="T, in place of the grid's own; or DATASET=T, for one of them. May be repeated."),
+    ] = None,
     attack: Annotated[
         list[str] | None, typer.Option(help="Your module:function, one more row of the heat map. May be repeated.")
     ] = None,
@@ -37,6 +38,9 @@ def reproduce(
 ) -> None:
     """Repeat the paper's evaluation: runs, figures, and what becomes of each claim.
 
+    TARGET is a figure or table of the paper; claims, for the runs that its sentences need; heatmap, for attacks by
+    defences; or all, which is all but the heat map.
+
     A run that was made is kept in rows.jsonl and never made again: Ctrl-C stops, the same command goes on.
     """
     with plain_errors():
@@ -44,7 +48,7 @@ def reproduce(
         from rich.console import Console
 
         from precad.experiments import reproduce as experiments
-        from precad.experiments.plan import DATASETS
+        from precad.experiments.plan import DATASETS, read_rounds
 
         chosen = tuple(known for known in DATASETS if known in (dataset or DATASETS))
         for name in dataset or ():
@@ -52,7 +56,17 @@ def reproduce(
                 raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {name!r}")
         folder = out / "quick" if quick else out
         order = experiments.Order(
-            target, quick, folder, data, jobs, runs, chosen, seeds, rounds, tuple(attack or ()), tuple(defence or ())
+            target,
+            quick,
+            folder,
+            data=data,
+            jobs=jobs,
+            runs=runs,
+            datasets=chosen,
+            seeds=seeds,
+            rounds=read_rounds(rounds or ()),
+            attacks=tuple(attack or ()),
+            defences=tuple(defence or ()),
         )
         console = Console()
         try:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -5,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from precad.experiments import figures, plan
-from precad.experiments.plan import FULL, QUICK, Experiment
+from precad.experiments.plan import FULL, QUICK, Experiment, Method
 from precad.experiments.reproduce import FIGURES
 from precad.experiments.rows import Row, RowFile
 from tests.experiments.fake_rows import fill, row
@@ -53,8 +54,18 @@ def test_what_was_not_run_is_left_out(name: str, tmp_path: Path, drawn: list[Fig
 
 
 def test_figure_2_shows_both_accountants(tmp_path: Path, drawn: list[Figure]) -> None:
-    scale = plan.with_rounds(FULL, 5000)
-    figures.draw_figure_2(scale, RowFile(tmp_path), tmp_path / "figure.png")
+    figures.draw_figure_2(FULL, RowFile(tmp_path), tmp_path / "figure.png")
     ends = [float(line.get_ydata()[-1]) for line in drawn[0].axes[0].lines[:3]]  # type: ignore[index, arg-type]
     assert ends == pytest.approx([6.86, 1.07, 7.52], abs=0.02)
     assert "QUICK" not in drawn[0].get_suptitle()
+    assert "mnist: 0 of 9 runs of 5000 rounds, 0 seeds" in drawn[0].get_suptitle()
+
+
+def test_figure_2_takes_runs_that_ended_early(tmp_path: Path, drawn: list[Figure]) -> None:
+    rows = RowFile(tmp_path)
+    first, second = (plan.clean(FULL, "mnist", Method("precad"), 100, seed) for seed in (1, 2))
+    rows.add(replace(row(first), rounds=[200, 400], accuracy=[0.5, 0.6]))
+    rows.add(replace(row(second), rounds=[400], accuracy=[0.1], diverged=300))
+    figures.draw_figure_2(FULL, rows, tmp_path / "figure.png")
+    curve = drawn[0].axes[1].lines[0].get_ydata()
+    assert list(curve) == pytest.approx([50.0, 35.0])  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def test_the_worst_case_of_each_defence_is_marked(tmp_path: Path) -> None:
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "map.md").read_text()
     assert "QUICK RUN" in text
-    assert "| backdoor ≤ C (images resisted) | 90.0 | 90.0 | 90.0 | 90.0 | **3.0** |" in text
+    assert "| backdoor ≤ C | 80.0 | 80.0 | 80.0 | 80.0 | **3.0** |" in text
     assert "| none | 80.0 |" in text
 
 
@@ -48,5 +48,7 @@ def test_the_user_s_own_are_loaded_before_the_first_run() -> None:
         Board("digits", 2, 4, (1,), attacks=("no_such:thing",))
     with pytest.raises(ValueError, match="the defence 'no_such:thing' cannot be loaded"):
         Board("digits", 2, 4, (1,), defences=("no_such:thing",))
+    with pytest.raises(ValueError, match="the attack is 'creeep', expected one of boost"):
+        Board("digits", 2, 4, (1,), attacks=("creeep",))
     with pytest.raises(ValueError, match="the defence is 'hope', expected plain, ldp"):
         Board("digits", 2, 4, (1,), defences=("hope",))

@@ -1,5 +1,6 @@
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -58,8 +59,35 @@ def test_no_sample_that_occurs_is_cut_where_clipping_is_off() -> None:
 
 
 def test_another_length() -> None:
-    short = plan.with_rounds(FULL, 10)
-    assert short.rounds == {"mnist": 10, "cifar10": 10}
-    assert short.evaluate_every["mnist"] == 2
-    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
-        plan.with_rounds(FULL, 0)
+    short = plan.with_rounds(FULL, plan.read_rounds(["10", "cifar10=500"]))
+    assert short.rounds == {"mnist": 10, "cifar10": 500}
+    assert short.evaluate_every == {"mnist": 2, "cifar10": 100}
+    assert plan.with_rounds(FULL, {}) == FULL
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0", "rounds must be a number of at least 1, got '0'"),
+        ("-1", "got '-1'"),
+        ("x", "got 'x'"),
+        ("mnist=", "got ''"),
+        ("digits=5", "rounds of 'digits': the data set must be one of mnist, cifar10"),
+    ],
+)
+def test_a_length_is_a_number(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan.read_rounds([text])
+
+
+def test_a_person_s_own_attack_is_another_one_when_its_module_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = set[str]()
+    for text in ("def creep(context): return 0", "def creep(context): return 1"):
+        (tmp_path / "mine_too.py").write_text(text)
+        config = plan.attacked(FULL, "mnist", Method("plain"), 4, 1).config
+        config = replace(config, malicious=replace(config.malicious, attack="mine_too:creep"))
+        keys.add(plan.Experiment(config).key)
+    assert len(keys) == 2

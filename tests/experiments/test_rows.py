@@ -1,3 +1,5 @@
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -28,14 +30,41 @@ def test_a_line_that_was_cut_off_is_forgotten(tmp_path: Path) -> None:
     again = RowFile(tmp_path)
     assert again.get(FIRST) is not None
     assert again.get(SECOND) is None
+    assert rows.path.read_bytes()[-1:] != b"\n", "whoever only looks changes nothing"
     again.add(row(SECOND))
-    assert RowFile(tmp_path).get(SECOND) is not None
+    assert RowFile(tmp_path).found([FIRST, SECOND]) == [row(FIRST), row(SECOND)]
 
 
-@pytest.mark.parametrize("line", ["{]\n", '{"key": "a"}\n', "3\n"])
-def test_damage_is_named_by_its_line(tmp_path: Path, line: str) -> None:
-    (tmp_path / "rows.jsonl").write_text(line)
-    with pytest.raises(PrecadError, match=r"line 1 of .*rows.jsonl is damaged"):
+def test_what_was_written_before_the_lock_is_seen(tmp_path: Path) -> None:
+    rows = RowFile(tmp_path)
+    RowFile(tmp_path).add(row(FIRST))
+    with rows.locked():
+        assert rows.get(FIRST) is not None
+        rows.add(row(SECOND))
+        with pytest.raises(PrecadError, match="another process makes runs in"), RowFile(tmp_path).locked():
+            pass
+    assert RowFile(tmp_path).found([FIRST, SECOND]) == [row(FIRST), row(SECOND)]
+
+
+GOOD = json.dumps(asdict(row(FIRST))).encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{]",
+        b'{"key": "a"}',
+        b"3",
+        b"",
+        b"\xff",
+        GOOD.replace(b"[0.5, 0.9]", b"[]"),
+        GOOD.replace(b"[0.5, 0.9]", b'["much"]'),
+        GOOD.replace(b"[0.5, 0.9]", b"[NaN]"),
+    ],
+)
+def test_damage_is_named_by_its_line(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(GOOD + b"\n" + line + b"\n")
+    with pytest.raises(PrecadError, match=r"line 2 of .*rows.jsonl is damaged, delete it"):
         RowFile(tmp_path)
 
 

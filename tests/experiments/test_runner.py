@@ -60,8 +60,21 @@ def test_an_error_of_a_run_ends_the_grid(tmp_path: Path) -> None:
     bad = Experiment(replace(config, task=replace(config.task, dataset="mnist")))
     with pytest.raises(PrecadError, match="there is no folder"):
         runner.run_all([bad], RowFile(tmp_path), tmp_path / "nothing", 1, lambda *_: None)
-    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
-        runner.run_all([bad], RowFile(tmp_path), None, 0, lambda *_: None)
+
+
+def test_a_person_s_own_code_may_print_and_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loud.py").write_text(
+        "def mean(updates, setting):\n    print(3)\n    return list(updates.mean(axis=0))\n"
+        "def fails(updates, setting):\n    return {}['x']\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    board = Board("digits", 2, 2, (1,), ("none",), ("loud:mean", "loud:fails"))
+    rows = RowFile(tmp_path)
+    with pytest.raises(PrecadError, match="the defence loud:fails fails: KeyError: 'x'"):
+        runner.run_all(board.experiments(), rows, None, 1, lambda *_: None)
+    (found,) = rows.all()
+    (plain,) = Board("digits", 2, 2, (1,), ("none",), ("plain",)).experiments()
+    assert found.accuracy == play(plain, None).accuracy
 
 
 def test_a_process_that_dies_is_one_sentence() -> None:

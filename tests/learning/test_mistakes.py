@@ -39,7 +39,7 @@ def test_a_model_that_does_not_fit_the_data_is_found_before_the_run(records: Ten
     ("attack", "message"),
     [
         (lambda context: context.update[:3], r"must return a vector of 75 entries, got shape \(3,\)"),
-        (lambda _: 1 / 0, "fails: division by zero"),
+        (lambda _: 1 / 0, "fails: ZeroDivisionError: division by zero"),
     ],
 )
 @pytest.mark.parametrize("protocol", Protocol)

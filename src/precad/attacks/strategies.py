@@ -33,7 +33,7 @@ class AttackContext:
     attackers: int
     """How many of them are malicious."""
     honest_mean: Floats
-    """Of what the honest clients of the round send, coordinate by coordinate; 0 if there are none."""
+    """Of the honest clients' updates in the round, before any noise of theirs (LDP, DDP); 0 if there are none."""
     honest_std: Floats
     rng: np.random.Generator
     """The client's own, new in each round."""

@@ -1,6 +1,8 @@
 """Centred clipping.
 
-Karimireddy, He, Jaggi: *Learning from History for Byzantine Robust Optimization*, ICML 2021, Algorithm 2.
+Karimireddy, He, Jaggi: *Learning from History for Byzantine Robust Optimization*, ICML 2021, Algorithm 2. Theirs starts
+from the last round's aggregate of the clients' momenta. Clients that come and go have no momenta, so ours starts from 0
+in every round, and makes up for it by iterating.
 """
 
 import numpy as np
@@ -14,13 +16,11 @@ Floats = NDArray[np.float64]
 ITERATIONS = 3
 
 
-def centred_clipping(updates: Floats, bound: float, start: Floats | None = None) -> Floats:
-    """v ← v + mean of (u_i − v), each cut to the bound, from ``start``, or 0; three times, for few clients."""
+def centred_clipping(updates: Floats, bound: float) -> Floats:
+    """v ← v + mean of (u_i − v), each cut to the bound, from 0, three times."""
     check_updates(updates)
     check_positive("bound", bound)
-    centre = np.zeros(updates.shape[1]) if start is None else start
-    if centre.shape != updates.shape[1:]:
-        raise ValueError(f"start must have the shape of an update, {updates.shape[1:]}, got {centre.shape}")
+    centre = np.zeros(updates.shape[1])
     for _ in range(ITERATIONS):
         centre = centre + norm_clipping(updates - centre, bound)
     return centre

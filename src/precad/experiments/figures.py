@@ -1,5 +1,6 @@
 """The paper's figures, panel by panel, from the rows that there are."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,33 +8,32 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from precad.experiments import plan
-from precad.experiments.plan import Dataset, Experiment, Method, Scale
+from precad.experiments.plan import CLIENT_RATE, DELTA, EPOCH, RECORD_RATE, Dataset, Experiment, Method, Scale
 from precad.experiments.rows import Row, RowFile
 from precad.experiments.spread import Spread, spread
 from precad.privacy.accounting import Adversary, GdpAccountant, PldAccountant, paper_clients_epsilon, record_mechanism
 
 TITLES: dict[Dataset, str] = {"mnist": "(a) MNIST", "cifar10": "(b) CIFAR-10"}
-CLIENT_RATE, RECORD_RATE, DELTA = 0.1, 0.05, 1e-5
-EPOCH = 200
-"""Rounds: 200·p·q = 1."""
 PERCENT = 100.0
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green")
-_STYLES = {"plain": "k-", "ldp": "--", "precad": "-"}
+_STYLES = {"plain": "k-^", "ldp": "--s", "precad": "-o"}
 
 
 def draw_figure_2(scale: Scale, rows: RowFile, path: Path) -> None:
     """ε by epoch, as the paper accounts it and rigorously (dotted); PRECAD's accuracy by epoch, on MNIST."""
-    figure, ((left, right),) = _panels(scale, 1, "Figure 2: privacy and accuracy of PRECAD by epoch")
+    made = _made(scale, plan.figure_2(scale), rows)
+    figure, ((left, right),) = _panels(1, "Figure 2: privacy and accuracy of PRECAD by epoch", made)
     rounds = scale.rounds["mnist"]
     for sigma, colour in zip(scale.sigmas, _COLOURS, strict=False):
         _draw_epsilons(left, sigma, rounds, colour)
         runs = [plan.clean(scale, "mnist", Method("precad", sigma), 100, seed) for seed in scale.seeds]
-        found = rows.found(runs)
-        if found:
-            curves = [spread([row.accuracy[i] for row in found]) for i in range(len(found[0].rounds))]
-            epochs = [at / EPOCH for at in found[0].rounds]
-            _line(right, epochs, curves, f"σ = {sigma:g}", "-", colour)
+        looks = defaultdict[int, list[float]](list)
+        for row in rows.found(runs):
+            for at, accuracy in zip(row.rounds, row.accuracy, strict=True):
+                looks[at].append(accuracy)
+        epochs, curve = [at / EPOCH for at in sorted(looks)], [spread(looks[at]) for at in sorted(looks)]
+        _line(right, epochs, curve, f"σ = {sigma:g}", "-o", colour)
     left.set(xlabel="epoch", ylabel="ε (δ = 1e-5)", ylim=(0, None))
     right.set(xlabel="epoch", ylabel="test accuracy (%)")
     _finish(figure, [left, right], path)
@@ -41,7 +41,8 @@ def draw_figure_2(scale: Scale, rows: RowFile, path: Path) -> None:
 
 def draw_figure_3(scale: Scale, rows: RowFile, path: Path) -> None:
     """Accuracy and time of a round, by n."""
-    figure, panels = _panels(scale, len(scale.datasets), "Figure 3: accuracy and time by n")
+    made = _made(scale, plan.figure_3(scale), rows)
+    figure, panels = _panels(len(scale.datasets), "Figure 3: accuracy and time by n", made)
     for dataset, (left, right) in zip(scale.datasets, panels, strict=True):
 
         def runs(method: Method, n: float, dataset: Dataset = dataset) -> list[Experiment]:
@@ -49,7 +50,7 @@ def draw_figure_3(scale: Scale, rows: RowFile, path: Path) -> None:
 
         _draw_methods(left, scale, rows, scale.clients, runs, lambda row: row.final_accuracy)
         labels = ("non-private", "LDP", "PRECAD, no validation", "PRECAD, validation by proof")
-        for index, (label, style) in enumerate(zip(labels, ("k-", "--", "-", "-."), strict=True)):
+        for index, (label, style) in enumerate(zip(labels, ("k-^", "--s", "-o", "-.o"), strict=True)):
             found = [rows.found([plan.time_runs(scale, dataset, n)[index]]) for n in scale.clients]
             times = [spread([row.round_seconds for row in some]) for some in found]
             _line(right, scale.clients, times, label, style, None, 1000.0)
@@ -60,7 +61,8 @@ def draw_figure_3(scale: Scale, rows: RowFile, path: Path) -> None:
 
 def draw_figure_4(scale: Scale, rows: RowFile, path: Path) -> None:
     """Main and backdoor accuracy, by K."""
-    figure, panels = _panels(scale, len(scale.datasets), f"Figure 4: accuracy by K, C = {plan.BOUND:g}")
+    made = _made(scale, plan.figure_4(scale), rows)
+    figure, panels = _panels(len(scale.datasets), f"Figure 4: accuracy by K, C = {plan.BOUND:g}", made)
     for dataset, (left, right) in zip(scale.datasets, panels, strict=True):
 
         def runs(method: Method, attackers: float, dataset: Dataset = dataset) -> list[Experiment]:
@@ -75,9 +77,10 @@ def draw_figure_4(scale: Scale, rows: RowFile, path: Path) -> None:
 
 def draw_figure_5(scale: Scale, rows: RowFile, path: Path) -> None:
     """Main and backdoor accuracy of PRECAD, by C."""
-    figure, panels = _panels(scale, len(scale.datasets), "Figure 5: accuracy of PRECAD by C")
+    made = _made(scale, plan.figure_5(scale), rows)
+    figure, panels = _panels(len(scale.datasets), "Figure 5: accuracy of PRECAD by C", made)
     for dataset, (left, right) in zip(scale.datasets, panels, strict=True):
-        for attackers, style in zip(scale.bound_attackers[dataset], ("-", "--"), strict=False):
+        for attackers, style in zip(scale.bound_attackers[dataset], ("-o", "--s"), strict=False):
             for sigma, colour in zip(scale.sigmas, _COLOURS, strict=False):
                 method = Method("precad", sigma)
                 found = [
@@ -112,7 +115,8 @@ def _draw_epsilons(axes: Any, sigma: float, rounds: int, colour: str) -> None:
     paper, rigorous = GdpAccountant(), PldAccountant(interval=1e-3)
     axes.plot(epochs, [paper.epsilon(m, DELTA) for m in server], "-", color=colour, label=f"server, σ = {sigma:g}")
     axes.plot(epochs, clients, "--", color=colour, label=f"clients, σ = {sigma:g}")
-    axes.plot(epochs, [rigorous.epsilon(m, DELTA) for m in server], ":", color=colour)
+    ours = [rigorous.epsilon(m, DELTA) for m in server]
+    axes.plot(epochs, ours, ":", color=colour, label=f"server, rigorously, σ = {sigma:g}")
 
 
 def _draw_methods(
@@ -142,9 +146,7 @@ def _line(
     if points:
         means, errors = ([factor * getattr(value, name) for _, value in points] for name in ("mean", "std"))
         extra = {} if colour is None else {"color": colour}
-        axes.errorbar(
-            [x for x, _ in points], means, errors, fmt=style, marker="o", ms=3, capsize=2, label=label, **extra
-        )
+        axes.errorbar([x for x, _ in points], means, errors, fmt=style, ms=3, capsize=2, label=label, **extra)
 
 
 def _label_accuracies(left: Any, right: Any, dataset: Dataset, xlabel: str) -> None:
@@ -152,17 +154,24 @@ def _label_accuracies(left: Any, right: Any, dataset: Dataset, xlabel: str) -> N
     right.set(title=TITLES[dataset], xlabel=xlabel, ylabel="backdoor accuracy (%)", ylim=(-5, 105))
 
 
-def _panels(scale: Scale, count: int, title: str) -> tuple[Figure, Any]:
+def _panels(count: int, title: str, made: str) -> tuple[Figure, Any]:
     figure = Figure(figsize=(10, 3.6 * count), layout="constrained")
-    figure.suptitle(f"{title}\n{stamp(scale)}", fontsize=10)
+    figure.suptitle(f"{title}\n{made}", fontsize=10)
     return figure, figure.subplots(count, 2, squeeze=False)
 
 
-def stamp(scale: Scale) -> str:
+def _made(scale: Scale, runs: list[Experiment], rows: RowFile) -> str:
     """What every figure says of its runs."""
-    lengths = ", ".join(f"{scale.rounds[dataset]} rounds on {dataset}" for dataset in scale.datasets)
+    parts = []
+    for dataset in scale.datasets:
+        every = {run.key: run for run in runs if run.config.task.dataset == dataset}
+        if every:
+            made = [run for run in every.values() if rows.get(run) is not None]
+            seeds = len({run.config.seed for run in made})
+            number = f"{len(made)} of {len(every)} runs of {scale.rounds[dataset]} rounds"
+            parts.append(f"{dataset}: {number}, {seeds} seed{'s' * (seeds != 1)}")
     word = "QUICK RUN, not the paper's length: " if scale.quick else ""
-    return f"{word}{lengths}; {len(scale.seeds)} seed{'s' * (len(scale.seeds) > 1)}"
+    return word + "; ".join(parts)
 
 
 def _finish(figure: Figure, panels: list[Any], path: Path) -> None:

@@ -4,13 +4,14 @@ Every run is a configuration as ``precad train`` takes it. A figure asks for its
 figures share runs, and a run that was made once is never made again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from precad.learning import catalogue
 from precad.learning.config import RunConfig, from_table, merged, to_toml
+from precad.learning.plugins import plugin_source
 from precad.mpc.prg import digest
 
 Dataset = Literal["mnist", "cifar10"]
@@ -20,6 +21,10 @@ UNCLIPPED = 150.0
 """C where the paper disables client-level clipping: beyond what 75 records of norm R = 2 add up to, of 30 expected."""
 BOUND = 30.0
 """C of Figure 4."""
+CLIENT_RATE, RECORD_RATE, DELTA = 0.1, 0.05, 1e-5
+PAPER_ROUNDS = 5000
+EPOCH = 200
+"""Rounds: 200·p·q = 1."""
 FORMAT = 1
 """Of a run's row: another one is another run."""
 
@@ -34,8 +39,11 @@ class Experiment:
 
     @cached_property
     def key(self) -> str:
-        """What the run's row is found by."""
-        return digest(b"precad run key", f"{FORMAT} {self.timed}\n{to_toml(self.config)}".encode()).hex()[:16]
+        """What the run's row is found by: its configuration, and the text of a person's own modules in it."""
+        names = {"attack": self.config.malicious.attack, "defence": self.config.training.defence or ""}
+        own = (plugin_source(what, name) for what, name in names.items() if ":" in name)
+        text = f"{FORMAT} {self.timed}\n{to_toml(self.config)}"
+        return digest(b"precad run key", text.encode(), *own).hex()[:16]
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ FULL = Scale(
     quick=False,
     seeds=(1, 2, 3),
     datasets=DATASETS,
-    rounds={"mnist": 5000, "cifar10": 5000},
+    rounds=dict.fromkeys(DATASETS, PAPER_ROUNDS),
     evaluate_every={"mnist": 200, "cifar10": 200},
     timed_rounds=52,
     sigmas=(1.0, 1.5, 2.0),
@@ -108,12 +116,23 @@ QUICK = Scale(
 )
 
 
-def with_rounds(scale: Scale, rounds: int) -> Scale:
-    """The same grid with runs of another length."""
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}")
-    every = {data: min(value, max(1, rounds // 5)) for data, value in scale.evaluate_every.items()}
-    return replace(scale, rounds=dict.fromkeys(DATASETS, rounds), evaluate_every=every)
+def with_rounds(scale: Scale, rounds: Mapping[Dataset, int]) -> Scale:
+    """The same grid with runs of another length on some data sets."""
+    every = {dataset: min(scale.evaluate_every[dataset], max(1, rounds[dataset] // 5)) for dataset in rounds}
+    return replace(scale, rounds={**scale.rounds, **rounds}, evaluate_every={**scale.evaluate_every, **every})
+
+
+def read_rounds(texts: Sequence[str]) -> dict[Dataset, int]:
+    """Lengths as a person gives them: T for all data sets, or DATASET=T for one."""
+    found = dict[Dataset, int]()
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        if equals and name not in DATASETS:
+            raise ValueError(f"rounds of {name!r}: the data set must be one of {', '.join(DATASETS)}")
+        if not number.strip().isdecimal() or int(number) < 1:
+            raise ValueError(f"rounds must be a number of at least 1, got {number!r}")
+        found |= {dataset: int(number) for dataset in DATASETS if not equals or dataset == name}
+    return found
 
 
 def clean(scale: Scale, dataset: Dataset, method: Method, clients: int, seed: int) -> Experiment:
@@ -133,12 +152,11 @@ def attacked(
     scale: Scale, dataset: Dataset, method: Method, attackers: int, seed: int, bound: float = BOUND
 ) -> Experiment:
     """K clients plant the data set's backdoor; they keep within C where someone checks it: Figures 4 and 5."""
-    training: dict[str, object] = {"rounds": scale.rounds[dataset], "client_bound": BOUND}
+    checked = method.protocol != "plain"
+    training = {"rounds": scale.rounds[dataset], "client_bound": bound if checked else BOUND}
     if method.protocol == "ldp":
-        training |= {"client_bound": bound, "clip_after_noise": True}
-    elif method.protocol == "precad":
-        training |= {"client_bound": bound}
-    malicious = {"clients": attackers, "attack": "backdoor", "within_bound": method.protocol != "plain"}
+        training["clip_after_noise"] = True
+    malicious = {"clients": attackers, "attack": "backdoor", "within_bound": checked}
     return Experiment(_config(scale, dataset, method, seed, training, 100, malicious))
 
 

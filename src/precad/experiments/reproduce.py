@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,8 @@ from precad.experiments.rows import Row, RowFile
 
 Target = Literal["fig2", "fig3", "fig4", "fig5", "table1", "claims", "heatmap", "all"]
 TABLE_SEED = 1
+_DAYS = 1e6
+"""Seconds over which the time left is estimated: runs take minutes, and rich looks back half a one."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,30 @@ class Order:
     """Make the runs that are missing."""
     datasets: tuple[Dataset, ...] = plan.DATASETS
     seeds: int | None = None
-    rounds: int | None = None
+    rounds: Mapping[Dataset, int] = field(default_factory=dict)
+    """T, in place of the grid's own."""
     attacks: tuple[str, ...] = ()
     """More attacks for the heat map, as module:function."""
     defences: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ValueError(f"jobs must be at least 1, got {self.jobs}")
+        if self.seeds is not None and self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if self.target == "heatmap" and self.datasets != plan.DATASETS:
+            raise ValueError("the heat map is on MNIST, or, quick, on the small digits: leave out --dataset")
+        if self.target != "heatmap" and (self.attacks or self.defences):
+            raise ValueError("--attack and --defence are for the heat map: `precad reproduce heatmap`")
+        if self.target == "fig2" and "mnist" not in self.datasets:
+            raise ValueError("Figure 2 is on MNIST: leave out --dataset")
 
     def scale(self) -> Scale:
         """The grid of the paper's figures."""
         scale = replace(plan.QUICK if self.quick else plan.FULL, datasets=self.datasets)
         if self.seeds is not None:
-            if self.seeds < 1:
-                raise ValueError(f"seeds must be at least 1, got {self.seeds}")
             scale = replace(scale, seeds=tuple(range(1, self.seeds + 1)))
-        return scale if self.rounds is None else plan.with_rounds(scale, self.rounds)
+        return plan.with_rounds(scale, self.rounds)
 
     def board(self) -> Board:
         """The heat map: on MNIST, or, quick, on the small digits."""
@@ -66,11 +79,11 @@ class Order:
         dataset, rounds, attackers = ("digits", 60, 4) if self.quick else ("mnist", 500, 10)
         return Board(
             dataset,
-            self.rounds or rounds,
+            self.rounds.get("mnist", rounds),
             attackers,
             seeds,
-            (*heatmap.ATTACKS, *self.attacks),
-            (*heatmap.DEFENCES, *self.defences),
+            tuple(dict.fromkeys((*heatmap.ATTACKS, *self.attacks))),
+            tuple(dict.fromkeys((*heatmap.DEFENCES, *self.defences))),
             self.quick,
         )
 
@@ -80,14 +93,18 @@ def reproduce(order: Order, console: Console) -> list[Path]:
     order.out.mkdir(parents=True, exist_ok=True)
     rows = RowFile(order.out)
     scale = order.scale()
-    wanted = [name for name in FIGURES if order.target in (name, "all")]
+    wanted = [name for name in FIGURES if order.target in (name, "all") and FIGURES[name].runs(scale)]
     experiments = claims.experiments(scale) if order.target in ("claims", "all") else []
     experiments += [run for name in wanted for run in FIGURES[name].runs(scale)]
     board = order.board() if order.target == "heatmap" else None
     if board is not None:
         experiments = board.experiments()
     if order.runs:
-        _make(runner.missing(experiments, rows), rows, order, console)
+        with rows.locked():
+            todo = runner.missing(experiments, rows)
+            wanted_runs = len({run.key for run in experiments})
+            console.print(f"{wanted_runs - len(todo)} of {wanted_runs} runs are in {rows.path}", highlight=False)
+            _make(todo, rows, order, console)
     written = [_draw(name, scale, rows, order.out) for name in wanted]
     if board is not None:
         written += [order.out / "heatmap.png", order.out / "heatmap.md"]
@@ -99,7 +116,7 @@ def reproduce(order: Order, console: Console) -> list[Path]:
         table1.write(table, written[-1])
         if order.target != "table1":
             written.append(order.out / "claims.md")
-            _judge(scale, rows, table, written[-1])
+            claims.write(scale, claims.judge(scale, rows, table), rows, _machine(), written[-1])
     return written
 
 
@@ -109,12 +126,8 @@ def _draw(name: str, scale: Scale, rows: RowFile, out: Path) -> Path:
     return path
 
 
-def _judge(scale: Scale, rows: RowFile, table: list[table1.Measured], path: Path) -> None:
-    every = {run.key: run for run in claims.experiments(scale)}
-    made = rows.found(every.values())
-    hours = sum(row.seconds for row in made) / 3600
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, {hours:.1f} core hours"
-    claims.write(scale, claims.judge(scale, rows, table), (len(made), len(every)), machine, path)
+def _machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}"
 
 
 def _make(todo: list[Experiment], rows: RowFile, order: Order, console: Console) -> None:
@@ -122,7 +135,13 @@ def _make(todo: list[Experiment], rows: RowFile, order: Order, console: Console)
     if not todo:
         return
     columns = (TextColumn("runs"), MofNCompleteColumn(), BarColumn(None), TimeElapsedColumn(), TextColumn("left"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=_DAYS,
+    ) as progress:
         bar = progress.add_task("", total=len(todo))
         done = 0
 
@@ -137,10 +156,11 @@ def _make(todo: list[Experiment], rows: RowFile, order: Order, console: Console)
 
 
 def _line(experiment: Experiment, row: Row) -> str:
-    training, task = experiment.config.training, experiment.config.task
+    training, task, malicious = experiment.config.training, experiment.config.task, experiment.config.malicious
+    attack = f"{malicious.attack}{heatmap.WITHIN * malicious.within_bound}" if malicious.clients else heatmap.NO_ATTACK
     parts = [
         f"{task.dataset} {training.defence or training.protocol.value} σ={training.noise_multiplier:g}",
-        f"n={task.clients} K={experiment.config.malicious.clients} C={training.client_bound:g}",
+        f"n={task.clients} K={malicious.clients} attack={attack} C={training.client_bound:g}",
         f"seed={experiment.config.seed} accuracy={row.final_accuracy:.3f}",
     ]
     if row.backdoor:

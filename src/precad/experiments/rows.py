@@ -1,7 +1,9 @@
 """One JSON line for each run that was made, in a file that only grows."""
 
+import fcntl
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,19 +57,29 @@ class RowFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "rows.jsonl"
         self._rows: dict[str, Row] = {}
-        if self.path.exists():
-            text = self.path.read_text()
-            for number, line in enumerate(text.splitlines(keepends=True), 1):
-                if line.endswith("\n"):  # else it was cut off, and its run is made again
-                    row = self._read(line, number)
-                    self._rows[row.key] = row
-            if text and not text.endswith("\n"):
-                self.path.write_text(text[: text.rfind("\n") + 1])
+        self._read_all()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While one process makes runs, no other does so here; what was written since is read."""
+        with self.path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PrecadError(
+                    f"another process makes runs in {self.path.parent}: use --no-runs to see what there is, or another "
+                    "--out"
+                ) from None
+            self._read_all()
+            yield
 
     def add(self, row: Row) -> None:
-        """Write down one more run."""
-        with self.path.open("a") as out:
-            out.write(json.dumps(asdict(row), allow_nan=False) + "\n")
+        """Write down one more run, in place of what was cut off when the last one was written."""
+        line = json.dumps(asdict(row), allow_nan=False) + "\n"
+        with self.path.open("ab") as out:
+            out.truncate(self._size)
+            out.write(line.encode())
+        self._size += len(line.encode())
         self._rows[row.key] = row
 
     def get(self, experiment: Experiment) -> Row | None:
@@ -82,8 +94,23 @@ class RowFile:
         """The rows that there are."""
         return [row for row in map(self.get, experiments) if row is not None]
 
-    def _read(self, line: str, number: int) -> Row:
+    def _read_all(self) -> None:
+        self._size = 0
+        if not self.path.exists():
+            return
+        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
+            if line.endswith(b"\n"):  # else it was cut off, and its run is made again
+                row = self._read(line, number)
+                self._rows[row.key] = row
+                self._size += len(line)
+
+    def _read(self, line: bytes, number: int) -> Row:
         try:
-            return Row(**json.loads(line))
-        except (ValueError, TypeError) as error:
-            raise PrecadError(f"line {number} of {self.path} is damaged: {error}") from None
+            row = Row(**json.loads(line))
+            if not all(0 <= accuracy <= 1 for accuracy in (row.accuracy[-1], *row.accuracy, *row.backdoor)):
+                raise ValueError("an accuracy is not in [0, 1]")
+        except (ValueError, TypeError, IndexError) as error:
+            raise PrecadError(
+                f"line {number} of {self.path} is damaged, delete it and its run is made again: {error}"
+            ) from None
+        return row

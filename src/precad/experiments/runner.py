@@ -20,8 +20,6 @@ def missing(experiments: Iterable[Experiment], rows: RowFile) -> list[Experiment
 
 def run_all(todo: list[Experiment], rows: RowFile, data: Path | None, jobs: int, on_row: OnRow) -> None:
     """Make the runs, and write each row as it comes. Timed runs are made one by one, after the others."""
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}")
     for timed, most in ((False, jobs), (True, 1)):
         batch = [experiment for experiment in todo if experiment.timed is timed]
         _run(batch, rows, [Worker(data) for _ in range(min(most, len(batch)))], on_row)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import tomllib
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from precad.experiments.plan import Experiment
 from precad.experiments.rows import Row
 from precad.learning import catalogue
 from precad.learning.config import from_table, to_toml
+from precad.learning.mistakes import sentence
 from precad.learning.randomness import Randomness
 from precad.learning.training import DivergedError, Outcome, Trainer
 
@@ -56,7 +58,10 @@ class Worker:
             stdin.flush()  # type: ignore[union-attr]
         answer = stdout.readline()  # type: ignore[union-attr]
         if not answer:
-            raise PrecadError("the process of a run was ended: is there too little memory? Use fewer jobs")
+            raise PrecadError(
+                "the process of a run was ended, maybe for lack of memory; the rows so far are kept, "
+                "and the same command goes on"
+            )
         told = json.loads(answer)
         if "error" in told:
             raise PrecadError(told["error"])
@@ -130,6 +135,8 @@ def _end_with(parent: int) -> None:
 def _serve(parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a person's own attack or defence prints is no answer
     for line in sys.stdin:
         job = json.loads(line)
         try:
@@ -137,8 +144,13 @@ def _serve(parent: int) -> None:
             answer = asdict(play(experiment, None if job["data"] is None else Path(job["data"])))
         except (ValueError, PrecadError, OSError) as error:
             answer = {"error": str(error)}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"a run failed, please report this as a bug: {sentence(error)}"}
+        try:
+            print(json.dumps(answer), file=answers, flush=True)
+        except BrokenPipeError:  # nobody waits for it any more
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,15 @@ def explained(what: str) -> Iterator[None]:
     except PrecadError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        raise PrecadError(f"{what}: {lines[0] if lines else type(error).__name__}") from error
+        raise PrecadError(f"{what}: {sentence(error)}") from error
+
+
+def sentence(error: Exception) -> str:
+    """What an exception says, with its type where it would not be understood without, as of a ``KeyError``."""
+    first, name = (str(error).strip().splitlines() or [""])[0], type(error).__name__
+    if isinstance(error, ValueError | TypeError | RuntimeError) and first:
+        return first
+    return f"{name}: {first}" if first else name
 
 
 def usable(device: torch.device | str) -> torch.device | str:

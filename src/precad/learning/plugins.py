@@ -2,7 +2,10 @@
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
+
+from precad.learning.mistakes import sentence
 
 
 def load_plugin(what: str, name: str) -> Any:
@@ -12,8 +15,14 @@ def load_plugin(what: str, name: str) -> Any:
         sys.path.insert(0, "")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"the {what} {name!r} cannot be loaded: {error}") from None
+    except Exception as error:  # whatever a person's module raises
+        raise ValueError(f"the {what} {name!r} cannot be loaded: {sentence(error)}") from None
     if not callable(function):
         raise ValueError(f"the {what} {name!r} must be a function, got {type(function).__name__}")
     return function
+
+
+def plugin_source(what: str, name: str) -> bytes:
+    """The text of its module, by which a changed function is known."""
+    file = sys.modules[load_plugin(what, name).__module__].__file__
+    return Path(file).read_bytes() if file else b""

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from precad.attacks.forging import forge
 from precad.baselines import defences
 from precad.baselines.defences import Defence, Setting
-from precad.errors import Reason, Rejected
+from precad.errors import PrecadError, Reason, Rejected
 from precad.learning.hyperparameters import Hyperparameters, Protocol
+from precad.learning.mistakes import explained
 from precad.learning.plugins import load_plugin
 from precad.learning.randomness import Randomness
 from precad.mpc import field, fixed_point
@@ -92,10 +93,12 @@ class Aggregator:
         if not sent:
             return Aggregate(np.zeros(round_.params.dim), frozenset(), {})
         malicious = math.ceil(self._hyperparameters.assumed_malicious * len(sent))
-        mean = defence(np.stack(list(sent.values())), Setting(malicious, round_.params.client_bound))
-        if np.shape(mean) != (round_.params.dim,):
-            expected = f"a vector of {round_.params.dim} entries"
-            raise ValueError(f"{self._hyperparameters.defence} must return {expected}, got shape {np.shape(mean)}")
+        setting = Setting(malicious, round_.params.client_bound)
+        name = f"the defence {self._hyperparameters.defence}"
+        with explained(f"{name} fails"):
+            mean = np.asarray(defence(np.stack(list(sent.values())), setting), np.float64)
+        if mean.shape != (round_.params.dim,):
+            raise PrecadError(f"{name} must return a vector of {round_.params.dim} entries, got shape {mean.shape}")
         return Aggregate(mean * len(sent), frozenset(sent), {})
 
 

@@ -65,8 +65,7 @@ def recruit(
             poisoned = backdoor.pixel_pattern(images, transform, rows)
         benign = ArrayRecords(images.x_train, images.y_train, rows, transform)
         attack = backdoor.BackdoorAttack(gradients, benign, poisoned)
-    if config.within_bound:
-        attack = strategies.within_bound(attack)
+    attack = _adapted(config, attack)
     return Recruits(malicious, dict.fromkeys(malicious, attack), None if poisoned is None else poisoned.test)
 
 
@@ -78,17 +77,26 @@ def attackers(config: MaliciousConfig, clients: list[str]) -> dict[str, Attack]:
         raise ValueError(
             f"the attack {config.attack!r} needs a data set of precad's: put it into the task's own attacks"
         )
-    attack = _untargeted(config)
-    if config.within_bound:
-        attack = strategies.within_bound(attack)
+    attack = _adapted(config, _untargeted(config))
     return dict.fromkeys(clients[len(clients) - config.clients :], attack)
 
 
+def check_attack(name: str) -> None:
+    """Refuse a name that no attack has."""
+    known = (*strategies.NAMES, LABEL_FLIP, BACKDOOR)
+    if ":" in name:
+        load_plugin("attack", name)
+    elif name not in known:
+        raise ValueError(f"the attack is {name!r}, expected one of {', '.join(known)}, or module:function")
+
+
 def _untargeted(config: MaliciousConfig) -> Attack:
+    check_attack(config.attack)
     if ":" in config.attack:
         attack: Attack = load_plugin("attack", config.attack)
         return attack
-    known = (*strategies.NAMES, LABEL_FLIP, BACKDOOR)
-    if config.attack not in known:
-        raise ValueError(f"the attack is {config.attack!r}, expected one of {', '.join(known)}, or module:function")
     return strategies.named(config.attack, config.boost)
+
+
+def _adapted(config: MaliciousConfig, attack: Attack) -> Attack:
+    return strategies.within_bound(attack) if config.within_bound else attack
