@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from precad.baselines.defences import NAMES
+from precad.errors import PrecadError
 from precad.learning.hyperparameters import Protocol
 from precad.learning.protocols import Aggregator, Updates
 from precad.learning.randomness import Randomness
@@ -57,7 +58,7 @@ def test_a_defence_of_the_users_gets_one_row_a_client(tmp_path: Path, monkeypatc
     plain.play()
     assert np.allclose(own.progress.model.theta, plain.progress.model.theta)
     with pytest.raises(
-        ValueError, match=r"my_defences:wrong must return a vector of 2410 entries, got shape \(6, 2410\)"
+        PrecadError, match=r"my_defences:wrong must return a vector of 2410 entries, got shape \(6, 2410\)"
     ):
         trainer(config(training={"protocol": "plain", "defence": "my_defences:wrong"})).play()
     sys.modules.pop("my_defences")

@@ -22,7 +22,7 @@ def explained(what: str) -> Iterator[None]:
 def sentence(error: Exception) -> str:
     """What an exception says, with its type where it would not be understood without, as of a ``KeyError``."""
     first, name = (str(error).strip().splitlines() or [""])[0], type(error).__name__
-    if isinstance(error, ValueError | TypeError | RuntimeError) and first:
+    if isinstance(error, ValueError | TypeError | RuntimeError | ImportError | AttributeError) and first:
         return first
     return f"{name}: {first}" if first else name
 
