@@ -41,7 +41,7 @@ def reproduce(
     TARGET is a figure or table of the paper; claims, for the runs that its sentences need; heatmap, for attacks by
     defences; or all, which is all but the heat map.
 
-    A run that was made is kept in rows.jsonl and never made again: Ctrl-C stops, the same command goes on.
+    A run that was made is kept in rows.jsonl and not made again: Ctrl-C stops, the same command goes on.
     """
     with plain_errors():
         need_torch()

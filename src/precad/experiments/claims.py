@@ -13,6 +13,7 @@ from precad.experiments.evidence import (
     POINT,
     Claim,
     Evidence,
+    Named,
     Verdict,
     backdoors_compared,
     compared,
@@ -20,7 +21,7 @@ from precad.experiments.evidence import (
     pushed,
 )
 from precad.experiments.plan import CLIENT_RATE, DATASETS, DELTA, RECORD_RATE, Dataset, Experiment, Method, Scale
-from precad.experiments.rows import Row, RowFile
+from precad.experiments.rows import RowFile
 from precad.experiments.table1 import Measured
 from precad.privacy.accounting import (
     Adversary,
@@ -67,8 +68,8 @@ def write(scale: Scale, claims: list[Claim], rows: RowFile, machine: str, path: 
 
 
 def _made(scale: Scale, dataset: Dataset, rows: RowFile) -> str:
-    every = {run.key: run for run in experiments(scale)}
-    made: list[Row] = rows.found(every.values())
+    every = plan.unique(experiments(scale))
+    made = rows.found(every)
     hours = sum(row.seconds for row in made) / 3600
     return f"{dataset}: {len(made)} of {len(every)} runs of {scale.rounds[dataset]} rounds made, {hours:.1f} core hours"
 
@@ -159,7 +160,7 @@ def _utility(evidence: Evidence, dataset: Dataset) -> list[Claim]:
 def _by_clients(evidence: Evidence, dataset: Dataset) -> list[Claim]:
     few, many = min(evidence.scale.clients), max(evidence.scale.clients)
 
-    def at(method: Method, clients: int) -> tuple[str, Mapping[int, float]]:
+    def at(method: Method, clients: int) -> Named:
         return f"n = {clients}", evidence.clean(dataset, method, clients)
 
     claims = []
@@ -208,7 +209,7 @@ def _by_attackers(evidence: Evidence, dataset: Dataset) -> list[Claim]:
     few, most = FEW[dataset], max(evidence.scale.attackers[dataset])
     plain, precad, ldp = Method("plain"), evidence.noisy("precad"), evidence.noisy("ldp")
 
-    def backdoor(method: Method, attackers: int = most) -> tuple[str, Mapping[int, float]]:
+    def backdoor(method: Method, attackers: int = most) -> Named:
         return method.label, evidence.backdoor(dataset, method, attackers)
 
     merely = f"merely {few} backdoor client{'s' * (few > 1)}"
@@ -246,10 +247,10 @@ def _by_bound(evidence: Evidence, dataset: Dataset) -> list[Claim]:
     most = max(evidence.scale.bound_attackers[dataset])
     weak, strong = evidence.noisy("precad")
 
-    def backdoor(method: Method, bound: float) -> tuple[str, Mapping[int, float]]:
+    def backdoor(method: Method, bound: float) -> Named:
         return f"C = {bound:g}, σ = {method.sigma:g}", evidence.backdoor(dataset, method, most, bound)
 
-    def main(method: Method, bound: float) -> tuple[str, Mapping[int, float]]:
+    def main(method: Method, bound: float) -> Named:
         return f"C = {bound:g}, σ = {method.sigma:g}", evidence.main(dataset, method, most, bound)
 
     at = f", K = {most}"

@@ -164,9 +164,9 @@ def _made(scale: Scale, runs: list[Experiment], rows: RowFile) -> str:
     """What every figure says of its runs."""
     parts = []
     for dataset in scale.datasets:
-        every = {run.key: run for run in runs if run.config.task.dataset == dataset}
+        every = plan.unique(run for run in runs if run.config.task.dataset == dataset)
         if every:
-            made = [run for run in every.values() if rows.get(run) is not None]
+            made = [run for run in every if rows.get(run) is not None]
             seeds = len({run.config.seed for run in made})
             number = f"{len(made)} of {len(every)} runs of {scale.rounds[dataset]} rounds"
             parts.append(f"{dataset}: {number}, {seeds} seed{'s' * (seeds != 1)}")

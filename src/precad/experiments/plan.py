@@ -4,7 +4,7 @@ Every run is a configuration as ``precad train`` takes it. A figure asks for its
 figures share runs, and a run that was made once is never made again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -44,6 +44,11 @@ class Experiment:
         own = (plugin_source(what, name) for what, name in names.items() if ":" in name)
         text = f"{FORMAT} {self.timed}\n{to_toml(self.config)}"
         return digest(b"precad run key", text.encode(), *own).hex()[:16]
+
+
+def unique(runs: Iterable[Experiment]) -> list[Experiment]:
+    """Each run once: figures and claims share them."""
+    return list({run.key: run for run in runs}.values())
 
 
 @dataclass(frozen=True)

@@ -99,11 +99,10 @@ def reproduce(order: Order, console: Console) -> list[Path]:
     board = order.board() if order.target == "heatmap" else None
     if board is not None:
         experiments = board.experiments()
-    if order.runs:
+    if order.runs and experiments:
         with rows.locked():
-            todo = runner.missing(experiments, rows)
-            wanted_runs = len({run.key for run in experiments})
-            console.print(f"{wanted_runs - len(todo)} of {wanted_runs} runs are in {rows.path}", highlight=False)
+            todo, number = runner.missing(experiments, rows), len(plan.unique(experiments))
+            console.print(f"{number - len(todo)} of {number} runs are in {rows.path}", highlight=False, soft_wrap=True)
             _make(todo, rows, order, console)
     written = [_draw(name, scale, rows, order.out) for name in wanted]
     if board is not None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 
-from precad.experiments.plan import Experiment
+from precad.experiments.plan import Experiment, unique
 from precad.experiments.rows import Row, RowFile
 from precad.experiments.worker import Worker
 
@@ -14,8 +14,8 @@ OnRow = Callable[[Experiment, Row], None]
 
 def missing(experiments: Iterable[Experiment], rows: RowFile) -> list[Experiment]:
     """What is still to be made, each once, timed runs last."""
-    unique = {experiment.key: experiment for experiment in experiments if rows.get(experiment) is None}
-    return sorted(unique.values(), key=lambda experiment: experiment.timed)
+    todo = [experiment for experiment in unique(experiments) if rows.get(experiment) is None]
+    return sorted(todo, key=lambda experiment: experiment.timed)
 
 
 def run_all(todo: list[Experiment], rows: RowFile, data: Path | None, jobs: int, on_row: OnRow) -> None:

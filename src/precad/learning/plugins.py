@@ -24,5 +24,6 @@ def load_plugin(what: str, name: str) -> Any:
 
 def plugin_source(what: str, name: str) -> bytes:
     """The text of its module, by which a changed function is known."""
-    file = sys.modules[load_plugin(what, name).__module__].__file__
+    load_plugin(what, name)
+    file = sys.modules[name.partition(":")[0]].__file__
     return Path(file).read_bytes() if file else b""

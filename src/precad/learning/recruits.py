@@ -91,10 +91,10 @@ def check_attack(name: str) -> None:
 
 
 def _untargeted(config: MaliciousConfig) -> Attack:
-    check_attack(config.attack)
     if ":" in config.attack:
         attack: Attack = load_plugin("attack", config.attack)
         return attack
+    check_attack(config.attack)
     return strategies.named(config.attack, config.boost)
 
 
