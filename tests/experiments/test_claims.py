@@ -149,8 +149,8 @@ def test_another_length_than_the_paper_s_stands_by_the_verdict(tmp_path: Path) -
 
 def test_spread() -> None:
     assert spread([]) is None
-    assert spread([0.5]) == Spread(0.5, 0.0, 1)
+    assert spread([0.5]) == Spread(0.5, 0.0, 0.5, 0.5, 1)
     both = spread([0.4, 0.6])
     assert both is not None
-    assert both.mean == pytest.approx(0.5)
+    assert (both.mean, both.lowest, both.highest) == pytest.approx((0.5, 0.4, 0.6))
     assert both.percent() == "50.0 ± 14.1 % (2 seeds)"

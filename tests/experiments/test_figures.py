@@ -48,9 +48,20 @@ def test_figures_have_the_paper_s_panels_and_say_that_they_are_quick(
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_what_was_not_run_is_left_out(name: str, tmp_path: Path, drawn: list[Figure]) -> None:
+def test_what_was_not_run_is_named_so(name: str, tmp_path: Path, drawn: list[Figure]) -> None:
     FIGURES[name].draw(QUICK, RowFile(tmp_path), tmp_path / "figure.png")
-    assert not drawn[0].axes[1].lines
+    empty = drawn[0].axes[1]
+    assert not empty.lines
+    assert [text.get_text() for text in empty.texts] == ["not run"]
+
+
+def test_bars_reach_from_the_lowest_seed_to_the_highest(tmp_path: Path, drawn: list[Figure]) -> None:
+    rows = RowFile(tmp_path)
+    for seed, backdoor in ((1, 0.97), (2, 0.01), (3, 0.01)):
+        rows.add(row(plan.attacked(FULL, "mnist", Method("precad"), 10, seed), 0.9, backdoor))
+    figures.draw_figure_4(FULL, rows, tmp_path / "figure.png")
+    ((_, lowest), (_, highest)) = drawn[0].axes[1].collections[0].get_segments()[0]  # type: ignore[attr-defined]
+    assert (lowest, highest) == pytest.approx((1.0, 97.0))
 
 
 def test_figure_2_shows_both_accountants(tmp_path: Path, drawn: list[Figure]) -> None:

@@ -12,6 +12,8 @@ class Spread:
     mean: float
     std: float
     """The standard deviation of one seed; 0 if there is but one."""
+    lowest: float
+    highest: float
     count: int
 
     def percent(self) -> str:
@@ -25,4 +27,5 @@ def spread(values: Sequence[float]) -> Spread | None:
     """None of nothing."""
     if not values:
         return None
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values))
+    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Spread(statistics.fmean(values), std, min(values), max(values), len(values))
