@@ -54,8 +54,9 @@ def draw_figure_3(scale: Scale, rows: RowFile, path: Path) -> None:
             found = [rows.found([plan.time_runs(scale, dataset, n)[index]]) for n in scale.clients]
             times = [spread([row.round_seconds for row in some]) for some in found]
             _line(right, scale.clients, times, label, style, None, 1000.0)
-        left.set(title=TITLES[dataset], xlabel="n, clients", ylabel="test accuracy (%)")
-        right.set(title=TITLES[dataset], xlabel="n, clients", ylabel="time of a round (ms)", ylim=(0, None))
+        _label(left, dataset, scale.clients, "n, clients", "test accuracy (%)")
+        _label(right, dataset, scale.clients, "n, clients", "time of a round (ms)")
+        right.set_ylim(0, None)
     _finish(figure, [axes for pair in panels for axes in pair], path)
 
 
@@ -71,7 +72,7 @@ def draw_figure_4(scale: Scale, rows: RowFile, path: Path) -> None:
         at = scale.attackers[dataset]
         _draw_methods(left, scale, rows, at, runs, lambda row: row.final_accuracy)
         _draw_methods(right, scale, rows, at, runs, lambda row: row.final_backdoor)
-        _label_accuracies(left, right, dataset, "K, backdoor clients")
+        _label_accuracies(left, right, dataset, at, "K, backdoor clients")
     _finish(figure, [axes for pair in panels for axes in pair], path)
 
 
@@ -92,7 +93,7 @@ def draw_figure_5(scale: Scale, rows: RowFile, path: Path) -> None:
                 backdoor = [spread([row.final_backdoor for row in some]) for some in found]
                 _line(left, scale.bounds, main, label, style, colour)
                 _line(right, scale.bounds, backdoor, label, style, colour)
-        _label_accuracies(left, right, dataset, "C, client-level bound")
+        _label_accuracies(left, right, dataset, scale.bounds, "C, client-level bound")
     _finish(figure, [axes for pair in panels for axes in pair], path)
 
 
@@ -152,9 +153,14 @@ def _line(
         axes.errorbar([x for x, _ in points], means, (below, above), fmt=style, ms=3, capsize=2, label=label, **extra)
 
 
-def _label_accuracies(left: Any, right: Any, dataset: Dataset, xlabel: str) -> None:
-    left.set(title=TITLES[dataset], xlabel=xlabel, ylabel="main accuracy (%)")
-    right.set(title=TITLES[dataset], xlabel=xlabel, ylabel="backdoor accuracy (%)", ylim=(-5, 105))
+def _label_accuracies(left: Any, right: Any, dataset: Dataset, xs: Sequence[float], xlabel: str) -> None:
+    _label(left, dataset, xs, xlabel, "main accuracy (%)")
+    _label(right, dataset, xs, xlabel, "backdoor accuracy (%)")
+    right.set_ylim(-5, 105)
+
+
+def _label(axes: Any, dataset: Dataset, xs: Sequence[float], xlabel: str, ylabel: str) -> None:
+    axes.set(title=TITLES[dataset], xticks=xs, xlabel=xlabel, ylabel=ylabel)
 
 
 def _panels(count: int, title: str, made: str) -> tuple[Figure, Any]:
