@@ -91,6 +91,18 @@ def test_a_number_on_the_other_side_refutes(tmp_path: Path) -> None:
     assert verdicts["mnist, K = 10: PRECAD, σ = 2 is more robust than LDP, σ = 2"] is Verdict.FAILS, "a tie is no lead"
 
 
+def test_the_backdoor_of_a_model_that_has_not_learnt_does_not_count(tmp_path: Path) -> None:
+    rows, ldp = RowFile(tmp_path), plan.Method("ldp", 1.0)
+    rows.add(row(plan.attacked(FULL, "mnist", ldp, 0, 1), 0.9, 0.0))
+    for seed, main, verdict in ((1, 0.2, Verdict.UNTESTED), (2, 0.9, Verdict.HOLDS)):
+        rows.add(row(plan.attacked(FULL, "mnist", ldp, 4, seed), main, 1.0))
+        found = {claim.sentence: claim for claim in claims.judge(FULL, rows, TABLE)}
+        merely = "merely 4 backdoor clients can increase the backdoor accuracy of LDP, σ = 1 from 0 % to more than 80 %"
+        claim = found[f"mnist: {merely}"]
+        assert claim.verdict is verdict
+    assert claim.ours == "100.0 % (1 seed); without attackers: 0.0 % (1 seed)", "the first still does not count"
+
+
 def test_seeds_that_only_one_side_has_do_not_count() -> None:
     claim = compared("", ("a", {1: 0.9, 2: 0.1}), ("b", {1: 0.8, 3: 0.99}))
     assert claim.verdict is Verdict.HOLDS

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from precad.experiments import plan
 from precad.experiments.evidence import (
+    LEARNT,
     POINT,
     Claim,
     Evidence,
@@ -58,7 +59,9 @@ def write(scale: Scale, claims: list[Claim], rows: RowFile, machine: str, path: 
     lines += [
         f"- {machine}",
         "",
-        "Numbers are means over seeds with the standard deviation of one seed. A claim without runs is not tested.",
+        "Numbers are means over seeds with the standard deviation of one seed. The backdoor accuracy of a model whose "
+        f"main accuracy is below {100 * LEARNT:g} % does not count: the model has not learnt. A claim without runs "
+        "that count is not tested.",
         "",
         "| the paper says | we find | it holds if | |",
         "|---|---|---|---|",

@@ -19,6 +19,8 @@ FLOOR, CEILING = 5 * POINT, 95 * POINT
 """Two backdoors below the one, or above the other, have no order."""
 ABSENT = 10 * POINT
 """A backdoor accuracy that a model without attackers may have: more, and it takes everything for their label."""
+LEARNT = 30 * POINT
+"""Three times chance. A model with less main accuracy takes most images for one or two labels, its backdoor too."""
 
 
 class Verdict(Enum):
@@ -62,8 +64,10 @@ class Evidence:
         return self._attacked(dataset, method, attackers, bound, _accuracy)
 
     def backdoor(self, dataset: Dataset, method: Method, attackers: int, bound: float = plan.BOUND) -> Values:
-        """Backdoor accuracy."""
-        return self._attacked(dataset, method, attackers, bound, lambda row: row.final_backdoor)
+        """Backdoor accuracy, of the models that have learnt."""
+        main = self.main(dataset, method, attackers, bound)
+        found = self._attacked(dataset, method, attackers, bound, lambda row: row.final_backdoor)
+        return {seed: value for seed, value in found.items() if main[seed] >= LEARNT}
 
     def times(self, dataset: Dataset, clients: int) -> list[float] | None:
         """Of a round: plain, LDP, PRECAD without and with validation."""
