@@ -12,11 +12,12 @@ DEV := $(VENV)/dev-$(HERE)
 demo: $(CORE)
 	@$(BIN)/python -m precad train
 
+# One more worker than cores: some tests wait for processes most of their time.
 test: $(DEV)
 	@$(BIN)/python -m ruff check
 	@$(BIN)/python -m ruff format --check
 	@$(BIN)/python -m mypy
-	@$(BIN)/python -m pytest -q -n auto
+	@$(BIN)/python -m pytest -q --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 docs: $(DEV)
 	@$(BIN)/zensical build --strict --clean
