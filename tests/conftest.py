@@ -1,4 +1,6 @@
-"""One hypothesis profile for all tests: the first call of a kernel compiles it, so no deadline on a case."""
+"""One hypothesis profile for all tests, without deadlines: the first call of a kernel compiles it. And Ctrl-C for
+all: a shell has its background jobs ignore it, and what they start too, but tests send it to children.
+"""
 
 import signal
 
@@ -8,4 +10,3 @@ settings.register_profile("precad", deadline=None, print_blob=True)
 settings.load_profile("precad")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-"""A shell has its background jobs ignore Ctrl-C, and their children too; tests send it to children."""
