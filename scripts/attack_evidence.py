@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from precad.attacks import data_poisoning
-from precad.experiments import plan
-from precad.experiments.plan import Method
-from precad.learning import backdoor, catalogue
-from precad.learning.backdoor import BackdoorAttack
-from precad.learning.randomness import Randomness
-from precad.learning.training import Trainer
+from precad.lab import malicious
+from precad.lab.attacks import backdoor, data_poisoning
+from precad.lab.attacks.backdoor import BackdoorAttack
+from precad.lab.paper import plan
+from precad.lab.paper.plan import Method
+from precad.simulation.randomness import Randomness
+from precad.simulation.trainer import Trainer
 
 Floats = NDArray[np.float64]
 SEED = 1
@@ -95,7 +95,7 @@ def place() -> None:
 def _trainer(method: Method, attackers: int) -> Trainer:
     config = plan.attacked(plan.FULL, "mnist", method, attackers, SEED).config
     randomness = Randomness.repeatable(SEED)
-    return Trainer(catalogue.build(config, None, randomness), config.training, randomness, ideal=True)
+    return Trainer(malicious.build(config, None, randomness), config.training, randomness, ideal=True)
 
 
 if __name__ == "__main__":

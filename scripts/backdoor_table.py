@@ -4,7 +4,7 @@ import argparse
 from collections import defaultdict
 from pathlib import Path
 
-from precad.experiments.rows import Row, RowFile
+from precad.lab.paper.rows import Row, RowFile
 
 HALF = 0.5
 

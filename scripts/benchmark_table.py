@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from precad import __version__
-from precad.bench import protocol
-from precad.params import Validation
+from precad.lab.bench import protocol
+from precad.protocol.params import Validation
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def rounds(options: argparse.Namespace) -> None:
 
 def training(_options: argparse.Namespace) -> None:
     """An iteration under each protocol."""
-    from precad.bench import training as benchmark
+    from precad.lab.bench import training as benchmark
 
     print("**An iteration of training** (`precad bench training`): milliseconds, ten clients, the paper's models.\n")
     cases = ("plain", "ldp", "none", "proof", "triples")
@@ -67,7 +67,7 @@ def training(_options: argparse.Namespace) -> None:
 
 def deployment(_options: argparse.Namespace) -> None:
     """A round on Flower."""
-    from precad.flower import bench as benchmark
+    from precad.lab.bench import flower as benchmark
 
     print("**A round on Flower** (`precad bench deployment`): seconds, three clients that train nothing, d = 26,010.\n")
     _head("", "plain", "precad", "precad ÷ plain", "SecAgg+", "precad ÷ SecAgg+")

@@ -12,43 +12,38 @@ SOURCE = Path(__file__).parent.parent / "src" / "precad"
 MAY_IMPORT = {
     "errors": set(),
     "mpc": {"errors"},
-    "codec": {"errors", "mpc"},
-    "messages": {"errors", "codec", "mpc"},
     "privacy": {"errors", "mpc"},
-    "params": {"errors", "mpc", "privacy"},
-    "protocol": {"errors", "mpc", "messages", "privacy", "params"},
-    "services": {"errors", "mpc", "codec", "messages", "privacy", "params", "protocol", "report"},
-    "flower": {"errors", "mpc", "privacy", "params", "protocol", "services", "learning"},
-    "bench": {"errors", "mpc", "messages", "privacy", "params", "protocol", "services", "learning"},
-    "attacks": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
-    "baselines": {"errors"},
-    "learning": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks", "baselines", "report"},
-    "experiments": {"errors", "mpc", "privacy", "params", "protocol", "attacks", "baselines", "learning"},
-    "privacy_report": {"errors", "mpc", "privacy"},
-    "privacy_curve": {"errors", "mpc", "privacy", "privacy_report"},
-    "plots": {"errors", "mpc", "privacy", "privacy_report", "privacy_curve"},
-    "explain": {"errors", "mpc", "messages", "privacy", "params", "protocol"},
-    "report": {"errors", "privacy", "params", "explain"},
-    "demo": {"errors", "mpc", "messages", "privacy", "params", "protocol", "attacks"},
+    "protocol": {"errors", "mpc", "privacy"},
+    "report": {"errors", "privacy", "protocol"},
+    "data": {"errors", "mpc"},
+    "gradients": {"errors", "mpc", "privacy"},
+    "simulation": {"errors", "mpc", "privacy", "protocol", "gradients", "data", "report"},
+    "deployment": {"errors", "mpc", "privacy", "protocol", "report"},
+    "flower": {"errors", "mpc", "privacy", "protocol", "gradients", "data", "deployment"},
+    "lab": {"errors", "mpc", "privacy", "protocol", "gradients", "data", "simulation", "deployment", "flower"},
 }
-"""Layer → layers below it. The commands may import all; ``precad`` itself loads lazily."""
-COMMANDS = {
-    "cli",
-    "cli_common",
-    "cli_privacy",
-    "cli_certify",
-    "cli_ledger",
-    "cli_train",
-    "cli_report",
-    "services_cli",
-    "cli_reproduce",
-}
+"""Layer → layers below it. The commands, in ``cli``, may import all; ``precad`` itself loads lazily."""
+COMMANDS = {"cli"}
 
-MAY_IMPORT_TORCH = {"learning", "bench/gradients", "bench/training", "flower", "experiments", "attacks/data_poisoning"}
-MAY_IMPORT_MATPLOTLIB = MAY_IMPORT_TORCH | {"plots"}
-"""``plots`` draws for the core's commands, which do without it where the extra ``train`` is not installed."""
-MAY_USE_NETWORK_OR_STORAGE = {"services", "flower", "privacy/ledger", "learning/download", "report/live"}
-"""The services, the ledger's file, the download of public data sets, and the live page on loopback."""
+MAY_IMPORT_TORCH = {
+    "gradients",
+    "data",
+    "simulation",
+    "flower",
+    "lab/paper",
+    "lab/malicious",
+    "lab/defences",
+    "lab/attacks/data_poisoning",
+    "lab/attacks/backdoor",
+    "lab/attacks/strategies",
+    "lab/bench/gradients",
+    "lab/bench/training",
+    "lab/bench/flower",
+}
+MAY_IMPORT_MATPLOTLIB = MAY_IMPORT_TORCH | {"cli/privacy_plot"}
+"""It draws for the core's commands, which do without it where the extra ``train`` is not installed."""
+MAY_USE_NETWORK_OR_STORAGE = {"deployment", "flower", "privacy/ledger", "data/download", "report/live", "lab/loopback"}
+"""The services, the ledger's file, the download of public data sets, and pages and processes on loopback."""
 NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "starlette", "uvicorn", "urllib"}
 
 MODULES = sorted(SOURCE.rglob("*.py"))

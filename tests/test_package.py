@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import precad
-from precad.bench import arithmetic
-from precad.cli import app
+from precad.cli.app import app
+from precad.lab.bench import arithmetic
 from precad.privacy.ledger import Ledger, Terms
 
 run = CliRunner().invoke

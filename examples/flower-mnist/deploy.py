@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from precad.flower.loopback import Deployment
-from precad.params import Params, Unit
-from precad.services.task import Training
+from precad.deployment.task import Training
+from precad.lab.loopback import Deployment
+from precad.protocol.params import Params, Unit
 
 HERE = Path(__file__).parent
 DIM = 500

@@ -11,27 +11,27 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from precad.errors import PrecadError, ProtocolError
-    from precad.learning.api import Trained, train
-    from precad.learning.hyperparameters import Hyperparameters
-    from precad.learning.training import Task
-    from precad.params import Params
+    from precad.protocol.params import Params
+    from precad.simulation.api import Trained, train
+    from precad.simulation.hyperparameters import Hyperparameters
+    from precad.simulation.problem import Problem
 
 _HOMES = {
-    "Hyperparameters": "precad.learning.hyperparameters",
-    "Params": "precad.params",
+    "Hyperparameters": "precad.simulation.hyperparameters",
+    "Params": "precad.protocol.params",
     "PrecadError": "precad.errors",
     "ProtocolError": "precad.errors",
-    "Task": "precad.learning.training",
-    "Trained": "precad.learning.api",
-    "train": "precad.learning.api",
+    "Problem": "precad.simulation.problem",
+    "Trained": "precad.simulation.api",
+    "train": "precad.simulation.api",
 }
 
 __all__ = [
     "Hyperparameters",
     "Params",
     "PrecadError",
+    "Problem",
     "ProtocolError",
-    "Task",
     "Trained",
     "__version__",
     "train",

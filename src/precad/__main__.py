@@ -1,5 +1,5 @@
 """``python -m precad``."""
 
-from precad.cli import app
+from precad.cli.app import app
 
 app(prog_name="precad")

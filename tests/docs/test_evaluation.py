@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from precad.experiments import claims, plan, table1
-from precad.experiments.reproduce import TABLE_SEED
-from precad.experiments.rows import RowFile
+from precad.lab.paper import claims, plan, table1
+from precad.lab.paper.reproduce import TABLE_SEED
+from precad.lab.paper.rows import RowFile
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "evaluation"

@@ -9,11 +9,11 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from precad.bench import arithmetic
-from precad.cli import app
-from precad.explain import explain
+from precad.cli.app import app
+from precad.lab.bench import arithmetic
 from precad.mpc.field import P
-from precad.params import Params, Validation
+from precad.protocol.explain import explain
+from precad.protocol.params import Params, Validation
 from tests.docs.pages import ROOT
 
 DOCS = ROOT / "docs"
@@ -35,7 +35,7 @@ def test_the_bytes(row: list[str]) -> None:
 
 
 def test_the_targets_of_the_benchmarks() -> None:
-    training = pytest.importorskip("precad.bench.training")
+    training = pytest.importorskip("precad.lab.bench.training")
     cells = {row[1]: row[3] for row in rows("benchmarks.md", "| what |")}
     accepted = ", ".join(f"{name} {target:g}" for name, (_, target) in arithmetic.TARGETS.items())
     assert cells["`precad bench arithmetic`"] == f"{accepted} times"
@@ -80,8 +80,8 @@ def test_the_numbers_of_the_specification() -> None:
 
 def test_the_demo_of_the_readme() -> None:
     pytest.importorskip("torch")
-    from precad.learning.catalogue import preset
-    from precad.learning.config import from_table
+    from precad.simulation.presets import preset
+    from precad.simulation.settings import from_table
 
     table = preset("digits", "recommended")
     words = f"{table['task']['clients']} clients of different\ndata, one of which boosts its update"

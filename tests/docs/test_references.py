@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 import precad
-from precad.cli import app
+from precad.cli.app import app
 from tests.docs.pages import (
     PAGES,
     ROOT,
@@ -110,9 +110,9 @@ def test_names_exist(page: Path) -> None:
 
 
 def test_a_missing_name_is_noticed() -> None:
-    assert is_symbol("precad.learning.api.train")
-    assert is_symbol("precad.learning.training.Task.of_datasets")
-    assert not is_symbol("precad.learning.api.trian")
+    assert is_symbol("precad.simulation.api.train")
+    assert is_symbol("precad.simulation.problem.Problem.of_datasets")
+    assert not is_symbol("precad.simulation.api.trian")
     assert not is_symbol("precad.no_such_module")
     assert not is_file("protocol/no_such_file.py")
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from precad.cli import app
-from precad.learning.config import from_table
+from precad.cli.app import app
+from precad.simulation.settings import from_table
 from tests.docs.pages import ROOT, Block, blocks, shell_lines
 
 DOCS = ROOT / "docs"

@@ -13,11 +13,11 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from precad.flower.kit import PARTITION, Kit
+from precad.deployment.task import Training
 from precad.flower.mod import PrecadMod
+from precad.flower.node import PARTITION, Kit
 from precad.flower.parties import ServerA
-from precad.params import Params, Unit
-from precad.services.task import Training
+from precad.protocol.params import Params, Unit
 
 SHAPES = {"first.weight": (10, 12), "first.bias": (10,), "last": ()}
 DIM = sum(int(np.prod(shape)) for shape in SHAPES.values())

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord
 
+from precad.deployment import receipts
+from precad.deployment import task as tasks
 from precad.flower.arrays import vector_of
 from precad.privacy import clipping
-from precad.services import receipts
-from precad.services import task as tasks
 from tests.stat_tests import ALPHA, rounded_normal_p_value
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "flower-mnist"
@@ -33,13 +33,13 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from precad.attacks.forging import forge, scaled
-from precad.codec import Blob
+from precad.simulation.forging import forge, scaled
+from precad.protocol.codec import Blob
 from precad.flower import wire
 from precad.flower.arrays import vector_of
-from precad.flower.kit import Kit
-from precad.messages import Sealed, encode
-from precad.services import sealing
+from precad.flower.node import Kit
+from precad.protocol.messages import Sealed, encode
+from precad.deployment import sealing
 
 
 def misbehave(message, context, call_next):

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
+from precad.deployment import task as tasks
+from precad.deployment.client import RefusedError
+from precad.deployment.keys import is_signed
 from precad.flower import wire
-from precad.flower.kit import KIT, NAME, PARTITION, Kit
 from precad.flower.mod import PrecadMod
-from precad.services import task as tasks
-from precad.services.client import RefusedError
-from precad.services.keys import is_signed
+from precad.flower.node import KIT, NAME, PARTITION, Kit
 from tests.flower import grids
 
 

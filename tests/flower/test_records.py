@@ -14,16 +14,16 @@ from torch.nn.functional import cross_entropy
 
 from precad.flower import wire
 from precad.flower.arrays import vector_of
-from precad.flower.kit import PARTITION
 from precad.flower.mod import PrecadMod
+from precad.flower.node import PARTITION
 from precad.flower.parties import ServerA
 from precad.flower.records import record_update
 from precad.flower.strategy import PrecadStrategy
-from precad.learning.gradients import PerRecordGradients
+from precad.gradients.engine import PerRecordGradients
 from precad.mpc import fixed_point
-from precad.params import Params, Unit
 from precad.privacy import clipping
 from precad.protocol import aggregation
+from precad.protocol.params import Params, Unit
 from tests.flower import grids
 from tests.flower.grids import MemoryGrid
 

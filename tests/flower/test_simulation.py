@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from precad.flower import bench
-from precad.flower.loopback import Simulation
-from precad.params import Unit
-from precad.services import task as tasks
+from precad.deployment import task as tasks
+from precad.lab.bench import flower as bench
+from precad.lab.loopback import Simulation
+from precad.protocol.params import Unit
 from tests.flower.test_deployment import copy_of_example, model_in
 
 CLIENTS, ROUNDS, PATIENCE = 3, 2, 1200

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, M
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, Strategy
 
+from precad.deployment import receipts
 from precad.errors import ProtocolError
 from precad.flower import wire
 from precad.flower.arrays import vector_of
@@ -19,7 +20,6 @@ from precad.flower.strategy import PrecadStrategy
 from precad.privacy import clipping
 from precad.protocol import aggregation
 from precad.protocol.update import Model, Optimiser, mean_update, next_model
-from precad.services import receipts
 from tests.flower import grids
 from tests.flower.grids import MemoryGrid
 from tests.stat_tests import ALPHA, rounded_normal_p_value

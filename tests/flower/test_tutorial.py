@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flwr.app import Context, RecordDict
 
-from precad.services import task as tasks
+from precad.deployment import task as tasks
 from tests.docs.pages import ROOT, blocks
 from tests.flower.grids import MemoryGrid
 

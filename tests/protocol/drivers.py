@@ -6,16 +6,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from precad.errors import Rejected
-from precad.messages import Check, Gate, Masked, Message, NoisyShare, Nonce, NormOpening, PartA, decode, encode
-from precad.mpc.once import Once
 from precad.mpc.prg import digest
 from precad.mpc.secret import Secret
-from precad.params import Params, Round, Validation
-from precad.protocol import dealing, norm_triples, states, submission
-from precad.protocol.dealing import Plan
+from precad.mpc.single_use import Once
+from precad.protocol import states, submission
+from precad.protocol.messages import Check, Gate, Masked, Message, NoisyShare, Nonce, NormOpening, PartA, decode, encode
+from precad.protocol.params import Params, Round, Validation
 from precad.protocol.round import ServerSecrets
 from precad.protocol.states import Checking, Opened, Role
 from precad.protocol.submission import Submission
+from precad.protocol.triples import dealing
+from precad.protocol.triples import norm as norm_triples
+from precad.protocol.triples.dealing import Plan
 
 OTHER = {Role.A: Role.B, Role.B: Role.A}
 

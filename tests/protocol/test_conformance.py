@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from precad.attacks import cheating, forging
-from precad.attacks.cheating import Cheat
 from precad.errors import Rejected
+from precad.lab.attacks import cheating
+from precad.lab.attacks.cheating import Cheat
 from precad.mpc import field
 from precad.mpc.prg import Purpose, Stream, digest
-from precad.params import Noise, Round, Unit, Validation
 from precad.privacy import clipping
 from precad.privacy.noise import integer_gaussian
 from precad.protocol import digests, norm_proof, submission
 from precad.protocol.norm_proof import Challenge
+from precad.protocol.params import Noise, Round, Unit, Validation
 from precad.protocol.round import ServerSecrets, run_round
 from precad.protocol.states import Opened, Role
 from precad.protocol.submission import Submission
+from precad.simulation import forging
 from tests.protocol.drivers import make_round, run_states
 
 Runner = Callable[[Round, Mapping[str, Submission], Mapping[Role, ServerSecrets]], Opened]

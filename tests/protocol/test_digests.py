@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from precad.messages import Header, PartA, PartB
 from precad.mpc import prg
 from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.secret import Secret
-from precad.params import Noise, Unit, Validation
 from precad.protocol import digests, norm_proof, submission
+from precad.protocol.messages import Header, PartA, PartB
+from precad.protocol.params import Noise, Unit, Validation
 from precad.protocol.round import ServerSecrets, run_round
 from tests.protocol.drivers import make_round
 from tests.protocol.test_conformance import honest_submissions

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from precad.attacks import forging
-from precad.messages import Header, PartA, PartB, decode
 from precad.mpc import field
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, digest
 from precad.mpc.secret import Secret
 from precad.mpc.wires import M
-from precad.params import Round
 from precad.protocol import norm_proof, submission
+from precad.protocol.messages import Header, PartA, PartB, decode
 from precad.protocol.norm_proof import Challenge, Opening, Shape
+from precad.protocol.params import Round
 from precad.protocol.submission import ClientSecrets, Submission
+from precad.simulation import forging
 from tests.protocol.drivers import make_round
 from tests.stat_tests import ALPHA, uniform_field_p_value
 

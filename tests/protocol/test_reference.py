@@ -12,10 +12,10 @@ import pytest
 from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from precad.messages import Header, PartA, PartB, decode
 from precad.mpc.prg import digest
-from precad.params import Params, Round
 from precad.protocol import norm_proof, submission
+from precad.protocol.messages import Header, PartA, PartB, decode
+from precad.protocol.params import Params, Round
 
 P, M, ROWS = (1 << 61) - 1, 16, 128
 

@@ -11,7 +11,7 @@ PRELUDE = """
 import sys
 from pathlib import Path
 import numpy as np
-from precad.messages import Nonce
+from precad.protocol.messages import Nonce
 from precad.mpc.secret import Secret
 from precad.protocol import states, submission
 from precad.protocol.states import Role

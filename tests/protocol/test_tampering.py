@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from precad.errors import ProtocolError, Reason, Rejected
-from precad.messages import KINDS, DealA, Header, Message, NoisyShare, Nonce, PartA, PartB, decode, encode
 from precad.mpc.field import P
-from precad.mpc.once import Once
 from precad.mpc.prg import vector_digest
 from precad.mpc.secret import Secret
-from precad.params import Round, Validation
-from precad.protocol import dealing, states
+from precad.mpc.single_use import Once
+from precad.protocol import states
+from precad.protocol.messages import KINDS, DealA, Header, Message, NoisyShare, Nonce, PartA, PartB, decode, encode
+from precad.protocol.params import Round, Validation
 from precad.protocol.round import ServerSecrets
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
+from precad.protocol.triples import dealing
 from tests.protocol.drivers import make_round, message_sizes, run_states
 from tests.protocol.test_conformance import honest_submissions
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from precad.cli import app
+from precad.cli.app import app
 from precad.report.live import LiveServer, Watched, standing
 from precad.report.run import read_run, run_source
 from tests.report.fake_runs import FakeRun

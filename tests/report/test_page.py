@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from precad.cli import app
+from precad.cli.app import app
 from precad.report.page import render
 from precad.report.run import read_run
 from precad.report.setting import ReportError

@@ -11,7 +11,7 @@ from flower_mnist import simulation
 from flower_mnist.task import Net, accuracy, load_records
 from precad.flower import PrecadStrategy, ServerA
 from precad.flower.arrays import vector_of
-from precad.params import Unit
+from precad.protocol.params import Unit
 
 app = ServerApp()
 

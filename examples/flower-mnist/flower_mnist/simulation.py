@@ -6,10 +6,10 @@ from pathlib import Path
 from flwr.app import ArrayRecord
 
 from flower_mnist.task import RECORDS
+from precad.deployment.task import Training
 from precad.flower import ServerA
 from precad.flower.arrays import vector_of
-from precad.params import Params, Unit
-from precad.services.task import Training
+from precad.protocol.params import Params, Unit
 
 FOLDER = Path(os.environ.get("PRECAD_SIMULATION") or Path.home() / ".precad-simulation")
 

@@ -13,14 +13,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, Message
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
+from precad.deployment.client import Client, RefusedError
+from precad.deployment.keys import sign
+from precad.deployment.task import Task
 from precad.flower import wire
 from precad.flower.arrays import Layout, vector_of
-from precad.flower.kit import Kit
+from precad.flower.node import Kit
 from precad.mpc import fixed_point
-from precad.params import Params, Unit
-from precad.services.client import Client, RefusedError
-from precad.services.keys import sign
-from precad.services.task import Task
+from precad.protocol.params import Params, Unit
 
 LOG = logging.getLogger("flwr.precad")
 REFUSED = 1000

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.flower.kit import MARK
-from precad.params import Params
+from precad.deployment import config, keys, receipts
+from precad.deployment.helper import HelperServer
+from precad.deployment.https import HttpTransport
+from precad.deployment.leader import Leader
+from precad.deployment.task import Task, Training
+from precad.deployment.transport import MemoryTransport
+from precad.flower.node import MARK
 from precad.protocol.digests import model_digest
+from precad.protocol.params import Params
 from precad.protocol.states import Role
-from precad.services import config, keys, receipts
-from precad.services.helper import HelperServer
-from precad.services.http_transport import HttpTransport
-from precad.services.leader import Leader
-from precad.services.task import Task, Training
-from precad.services.transport import MemoryTransport
 
 
 @dataclass(frozen=True)

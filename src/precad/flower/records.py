@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from precad.flower import wire
 from precad.flower.arrays import vector_of
-from precad.learning.gradients import LossFunction, PerRecordGradients
+from precad.gradients.engine import LossFunction, PerRecordGradients
 from precad.mpc.prg import Context, Purpose, Stream, digest
 from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample

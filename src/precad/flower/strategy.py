@@ -15,11 +15,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from precad.deployment.keys import is_signed
 from precad.errors import Reason, Rejected
 from precad.flower import wire
 from precad.flower.arrays import Layout, vector_of
 from precad.flower.parties import ServerA
-from precad.services.keys import is_signed
 
 LOG = logging.getLogger("flwr.precad")
 POLL_SECONDS = 0.5

@@ -9,8 +9,8 @@ from precad.mpc import field, sharing
 from precad.mpc.field import FieldVector
 from precad.mpc.prg import Purpose, Stream
 from precad.mpc.secret import Secret
-from precad.params import Round
 from precad.privacy.noise import integer_gaussian
+from precad.protocol.params import Round
 
 
 def noisy_sum(round_: Round, server: str, shares: Iterable[FieldVector], noise_seed: Secret) -> FieldVector:

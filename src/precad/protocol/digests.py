@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.messages import Header, PartA, PartB, encode
 from precad.mpc.field import FieldVector
 from precad.mpc.prg import Digest, digest, vector_digest
 from precad.mpc.secret import Secret
-from precad.params import Round
+from precad.protocol.messages import Header, PartA, PartB, encode
+from precad.protocol.params import Round
 
 
 def commit_a(salt: Secret, share: FieldVector) -> Digest:

@@ -13,17 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import ProtocolError, Reason, Rejected
-from precad.messages import Header, PartA, PartB, decode
 from precad.mpc.field import FieldVector
-from precad.mpc.once import Once
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted, Secret
-from precad.params import Round, Validation
+from precad.mpc.single_use import Once
 from precad.privacy import clipping
-from precad.protocol import aggregation, dealing, digests, norm_proof, norm_triples, submission
+from precad.protocol import aggregation, digests, norm_proof, submission
+from precad.protocol.messages import Header, PartA, PartB, decode
 from precad.protocol.norm_proof import Opening
+from precad.protocol.params import Round, Validation
 from precad.protocol.states import Opened, Role, open_part
 from precad.protocol.submission import Submission
+from precad.protocol.triples import dealing
+from precad.protocol.triples import norm as norm_triples
 
 
 @dataclass(frozen=True, repr=False)

@@ -30,7 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import ProtocolError, Reason, Rejected
-from precad.messages import (
+from precad.mpc.field import FieldVector, is_canonical
+from precad.mpc.prg import Digest, vector_digest
+from precad.mpc.secret import Redacted, Secret
+from precad.mpc.single_use import Once, Pins
+from precad.protocol import aggregation, digests, norm_proof, submission
+from precad.protocol.messages import (
     Check,
     Close,
     DealA,
@@ -45,14 +50,10 @@ from precad.messages import (
     decode,
     encode,
 )
-from precad.mpc.field import FieldVector, is_canonical
-from precad.mpc.once import Once, Pins
-from precad.mpc.prg import Digest, vector_digest
-from precad.mpc.secret import Redacted, Secret
-from precad.params import Round, Validation
-from precad.protocol import aggregation, digests, norm_proof, norm_triples, submission
 from precad.protocol.norm_proof import Challenge
-from precad.protocol.norm_triples import Decided, Masking
+from precad.protocol.params import Round, Validation
+from precad.protocol.triples import norm as norm_triples
+from precad.protocol.triples.norm import Decided, Masking
 
 
 class Role(Enum):

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import Reason
-from precad.messages import Header, PartA, PartB, encode
 from precad.mpc import field, sharing
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, Purpose, Stream
 from precad.mpc.secret import Redacted, Secret
-from precad.params import Params, Round, Validation
 from precad.privacy import clipping
 from precad.protocol import digests, norm_proof
+from precad.protocol.messages import Header, PartA, PartB, encode
 from precad.protocol.norm_proof import Shape
+from precad.protocol.params import Params, Round, Validation
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
-from precad.explain import explain
-from precad.params import Validation
+from precad.protocol.explain import explain
+from precad.protocol.params import Validation
 from precad.report.run import Run
 
 TELLING = 1.6

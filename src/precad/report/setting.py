@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
-from precad.params import Noise, Params, Unit, Validation
+from precad.protocol.params import Noise, Params, Unit, Validation
 
 
 class ReportError(PrecadError):

@@ -1,0 +1,86 @@
+"""Server B: it answers A, and trusts nothing that A could have changed (PROTOCOL §10)."""
+
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from precad.deployment import sealing
+from precad.deployment.keys import is_signed
+from precad.deployment.server import Server
+from precad.deployment.store import RoundRow, Status
+from precad.deployment.task import Task
+from precad.deployment.transport import Exchange
+from precad.errors import ProtocolError, Rejected
+from precad.protocol.codec import Blob
+from precad.protocol.digests import model_digest
+from precad.protocol.messages import Batch, Begin, Begun, Relayed, decode, encode
+from precad.protocol.states import Role
+
+
+class HelperServer(Server):
+    """Server B of a task."""
+
+    def __init__(
+        self, task: Task, key: Ed25519PrivateKey, path: Path, model: NDArray[np.float64], *, durable: bool = True
+    ) -> None:
+        super().__init__(task, Role.B, key, path, model, durable=durable)
+        self.rejections: list[Rejected] = []
+        """Of the last batch of submissions, for the operator's log."""
+
+    def answer(self, round_: int, what: Exchange, body: bytes) -> bytes:
+        """The answer to a message of A: the same bytes to the same message, a ``ProtocolError`` to another."""
+        if what is Exchange.BEGIN:
+            return self._begin(round_, body)
+        if what is Exchange.SUBMISSIONS:
+            return self._submissions(round_, body)
+        if what not in self.exchanges():
+            raise ProtocolError(f"this task has no exchange of {what.value}")
+        self.take(round_, what, body)
+        return self.own(round_, what)
+
+    def _begin(self, number: int, body: bytes) -> bytes:
+        begin = decode(body, Begin)
+        if begin.task != self.task.digest:
+            raise ProtocolError(f"server {self.peer.name} runs another task: compare `precad task digest`")
+        if begin.round != number:
+            raise ProtocolError(f"a message about round {begin.round} sent for round {number}")
+        statement = sealing.model_statement(begin.task, number, begin.model)
+        if not is_signed(self.peer.key, statement, begin.signature):
+            raise ProtocolError(f"server {self.peer.name} did not sign the model")
+        row = self.last()
+        if row is None or row.number != number:
+            row = self._begin_anew(number, begin)
+        return self._pinned_answer(row, begin, body)
+
+    def _begin_anew(self, number: int, begin: Begin) -> RoundRow:
+        own = model_digest(self.store.model())
+        if begin.model != own:
+            raise ProtocolError(
+                f"server {self.peer.name} starts round {number} from model {begin.model.hex()[:16]}…, "
+                f"server {self.identity.name} has {own.hex()[:16]}…"
+            )
+        return self.begin(number, self.within_cap(frozenset(begin.selected)))
+
+    def _pinned_answer(self, row: RoundRow, begin: Begin, body: bytes) -> bytes:
+        """The answer that was pinned with A's message, or a new one. A sealing key is not part of what may vary."""
+        known = self.store.pinned(row.number, "begun")
+        if known is None:
+            if row.model != begin.model or row.status is not Status.OPEN:
+                raise ProtocolError(f"round {row.number} was begun from another model, or is over")
+            announced = Blob(self.epoch_key(row.number).announced)
+            selected = tuple(sorted(row.selected.intersection(begin.selected)))
+            signature = self.sign_model(row)
+            known = encode(Begun(self.task.digest, row.number, row.model, signature, selected, announced))
+            self.store.pin(row.number, {"begin": body, "begun": known})
+        self.store.pin(row.number, {"begin": body})
+        return known
+
+    def _submissions(self, number: int, body: bytes) -> bytes:
+        """Each submission that A relays is taken or not, by itself. What B holds, its Close says."""
+        relayed = [decode(item, Relayed) for item in decode(body, Batch).items]
+        with self.all_or_none():
+            verdicts = [self.receive(number, each.header, each.signature, each.part, b"") for each in relayed]
+        self.rejections = [verdict for verdict in verdicts if verdict is not None]
+        return encode(Batch(()))

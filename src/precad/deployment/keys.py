@@ -1,0 +1,156 @@
+"""Who is who: Ed25519 keys and TLS certificates, and the files that hold them.
+
+A private key is written once, readable by its owner alone, and never printed. A public file is JSON: a party hands it
+to the others, who put it into the task.
+"""
+
+import base64
+import datetime
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from precad.mpc.prg import Digest, check_name, digest
+from precad.protocol.codec import Blob
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party as the others know it."""
+
+    name: str
+    key: bytes
+    """Its Ed25519 public key."""
+    certificate: bytes = b""
+    """A server's TLS certificate (DER): the other server accepts this one and no other."""
+
+    def __post_init__(self) -> None:
+        check_party(self.name)
+        if len(self.key) != KEY_BYTES:
+            raise ValueError(f"the key of {self.name} must have {KEY_BYTES} bytes, got {len(self.key)}")
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate, in hexadecimal."""
+        return hashlib.sha256(self.certificate).hexdigest()
+
+    def as_json(self) -> dict[str, str]:
+        """As it stands in a public file and in a task."""
+        certificate = {"certificate": base64.b64encode(self.certificate).decode()} if self.certificate else {}
+        return {"name": self.name, "key": self.key.hex(), **certificate}
+
+    @classmethod
+    def from_json(cls, value: object) -> "Identity":
+        """The inverse of :meth:`as_json`; anything else is a ``ValueError``."""
+        if not isinstance(value, dict) or not {"name", "key"} <= value.keys() <= {"name", "key", "certificate"}:
+            raise ValueError("a party has a name, a key and, if it is a server, a certificate")
+        if not all(isinstance(item, str) for item in value.values()):
+            raise ValueError("a party's name, key and certificate are text")
+        return cls(value["name"], bytes.fromhex(value["key"]), base64.b64decode(value.get("certificate", "")))
+
+
+def check_party(name: str) -> None:
+    """Refuse a name that could not be a file's."""
+    check_name(name)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(f"a party's name is made of letters, digits, dot, dash and underscore, got {name!r}")
+
+
+def new_client(folder: Path, name: str) -> Identity:
+    """Make NAME.key and NAME.pub. A file that exists is never overwritten."""
+    check_party(name)
+    key = Ed25519PrivateKey.generate()
+    identity = Identity(name, key.public_key().public_bytes_raw())
+    _write_new(folder / f"{name}.key", _pem(key), private=True)
+    _write_new(folder / f"{name}.pub", _public(identity))
+    return identity
+
+
+def new_server(folder: Path, name: str, now: datetime.datetime) -> Identity:
+    """Make NAME.key, NAME.tls.key, NAME.tls.pem and NAME.pub."""
+    from precad.deployment.certificates import self_signed  # slow to load, and of no use to a client
+
+    check_party(name)
+    key, tls = Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
+    certificate = self_signed(name, tls, now)
+    der = certificate.public_bytes(serialization.Encoding.DER)
+    identity = Identity(name, key.public_key().public_bytes_raw(), der)
+    _write_new(folder / f"{name}.key", _pem(key), private=True)
+    _write_new(folder / f"{name}.tls.key", _pem(tls), private=True)
+    _write_new(folder / f"{name}.tls.pem", certificate.public_bytes(serialization.Encoding.PEM))
+    _write_new(folder / f"{name}.pub", _public(identity))
+    return identity
+
+
+def load_public(path: Path) -> Identity:
+    """The party of a public file."""
+    try:
+        return Identity.from_json(json.loads(path.read_text()))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not a public key file: {error}") from None
+
+
+def load_private(path: Path) -> Ed25519PrivateKey:
+    """The key of a private file, which nobody but its owner may be able to read."""
+    try:
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise ValueError(f"{path} can be read by others than its owner: chmod 600 it, and make a new key if unsure")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        key = serialization.load_pem_private_key(raw, None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ValueError(f"{path} is not an Ed25519 private key")
+    return key
+
+
+def sign(key: Ed25519PrivateKey, statement: Digest) -> Blob:
+    """A signature of a statement, which is a digest with a purpose of its own."""
+    return Blob(key.sign(digest(b"precad signed", statement)))
+
+
+def is_signed(key: bytes, statement: Digest, signature: bytes) -> bool:
+    """Whether the owner of a public key signed a statement."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, digest(b"precad signed", statement))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _pem(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _public(identity: Identity) -> bytes:
+    return (json.dumps(identity.as_json(), indent=2) + "\n").encode()
+
+
+def _write_new(path: Path, data: bytes, *, private: bool = False) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
+    except FileExistsError:
+        raise ValueError(f"{path} exists and is not overwritten") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

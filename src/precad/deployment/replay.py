@@ -1,0 +1,260 @@
+"""One round of one server, replayed from what its store holds (PROTOCOL §4, §6).
+
+States are functions of the round, the kept submissions and the pinned messages; each is computed when it is needed and
+is the same whenever it is. What is drawn is pinned before it is sent: the nonce with the other's list, and the noisy
+share itself. The seed of the noise is never written. Nothing is sent that rests on anything but the disk.
+"""
+
+import json
+from dataclasses import asdict
+from functools import cached_property
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from precad.deployment import receipts
+from precad.deployment.disk import in_words
+from precad.deployment.keys import is_signed, sign
+from precad.deployment.receipts import Events, Verdict
+from precad.deployment.store import RoundRow, Status, Store
+from precad.deployment.task import Task
+from precad.deployment.transport import Exchange
+from precad.errors import ProtocolError
+from precad.mpc.prg import Digest, digest
+from precad.mpc.secret import Secret
+from precad.mpc.single_use import Pins
+from precad.privacy.ledger import Ledger
+from precad.protocol import digests, states, submission, update
+from precad.protocol.codec import Blob
+from precad.protocol.digests import model_digest
+from precad.protocol.messages import (
+    Batch,
+    Check,
+    Close,
+    Header,
+    NoisyShare,
+    Nonce,
+    Receipt,
+    Tally,
+    Told,
+    decode,
+    encode,
+)
+from precad.protocol.params import Validation
+from precad.protocol.states import Agreed, Checking, Closing, Collecting, Opened, Revealed, Role, Tallied
+
+
+class Replay:
+    """A round's messages, own and taken."""
+
+    def __init__(
+        self, task: Task, role: Role, key: Ed25519PrivateKey, store: Store, ledger: Ledger, row: RoundRow
+    ) -> None:
+        self._task, self._role, self._key, self._store, self._ledger = task, role, key, store, ledger
+        self.number, self._model = row.number, row.model
+        self.round = task.round(row.number, row.model)
+        headers = {client: decode(raw, Header) for client, raw in store.headers(row.number).items()}
+        self.collecting = Collecting(self.round, role, row.selected, headers)
+
+    def own(self, what: Exchange) -> bytes:
+        """This server's message. Once the round is opened, what came before the noisy share is erased."""
+        if what not in (Exchange.SHARE, Exchange.RECEIPT) and self._status() in (Status.OPENED, Status.SETTLED):
+            raise ProtocolError(f"round {self.number} is opened, and this server's {what.value} erased")
+        messages = {
+            Exchange.CLOSE: self._own_close,
+            Exchange.NONCE: lambda: encode(Nonce(self._agreed.closed, self._agreed.nonce)),
+            Exchange.CHECKS: lambda: self._own_checks,
+            Exchange.TALLY: self._own_tally,
+            Exchange.SHARE: self._own_share,
+            Exchange.RECEIPT: self._own_receipt,
+        }
+        return messages[what]()
+
+    def take(self, what: Exchange, message: bytes) -> None:
+        """The other server's message. The same again changes nothing; another one is refused."""
+        known = self._store.pinned(self.number, f"their {what.value}")
+        seen = digest(b"precad exchange", what.value.encode(), message)
+        if known is not None:
+            if known != seen:
+                raise ProtocolError(f"the other server's {what.value} was another before, and there is no second one")
+            return
+        takers = {
+            Exchange.CLOSE: self._take_close,
+            Exchange.NONCE: self._take_nonce,
+            Exchange.CHECKS: self._take_checks,
+            Exchange.TALLY: self._take_tally,
+            Exchange.SHARE: self._take_share,
+            Exchange.RECEIPT: self._take_receipt,
+        }
+        takers[what](message, {f"their {what.value}": seen})
+
+    def _own_close(self) -> bytes:
+        if self._status() is Status.OPEN:
+            self._store.advance(self.number, Status.CLOSED)
+        return encode(states.close(self.collecting)[1])
+
+    def _take_close(self, message: bytes, pins: dict[str, bytes]) -> None:
+        peer = decode(message, Close)
+        if (peer.task, peer.round) != (self.round.task, self.number):
+            raise ProtocolError("the other server closes another task or round")
+        self._own_close()
+        self._store.pin(self.number, pins | {"close": message, "nonce": Secret.fresh().value})
+
+    @cached_property
+    def _closing(self) -> Closing:
+        return states.close(self.collecting)[0]
+
+    @cached_property
+    def _agreed(self) -> Agreed:
+        peer, nonce = decode(self._need("close"), Close), Secret(self._need("nonce"))
+        return states.agree(self._closing, peer, nonce)[0]
+
+    def _take_nonce(self, message: bytes, pins: dict[str, bytes]) -> None:
+        states.challenge(self._agreed, decode(message, Nonce))
+        self._store.pin(self.number, pins | {"their half": message})
+
+    @cached_property
+    def _checking(self) -> Checking:
+        return states.challenge(self._agreed, decode(self._need("their half"), Nonce))
+
+    @cached_property
+    def _own_checks(self) -> bytes:
+        clients = sorted(self._checking.headers)
+        kept = self._store.kept(self.number, clients)
+        accepted = (states.restore(self._checking, each.client, each.part) for each in kept)
+        return encode(Batch(tuple(Blob(encode(states.check(self._checking, each))) for each in accepted)))
+
+    def _take_checks(self, message: bytes, pins: dict[str, bytes]) -> None:
+        own, theirs = decode(self._own_checks, Batch).items, decode(message, Batch).items
+        if len(theirs) != len(own):
+            raise ProtocolError(f"the other server checks {len(theirs)} submissions, not {len(own)}")
+        sizes, judged = submission.check_sizes(self.round.params), self._checking
+        for mine, other in zip(own, theirs, strict=True):
+            judged = states.judge(judged, decode(mine, Check, **sizes), decode(other, Check, **sizes))
+        self._store.pin(self.number, pins | {"valid": json.dumps(sorted(judged.valid)).encode()})
+
+    @cached_property
+    def _judged(self) -> Checking:
+        if self.round.params.validation is Validation.NONE:
+            return self._checking
+        valid = frozenset(json.loads(self._need("valid")))
+        return states.conclude(self._checking, valid, self._checking.headers.keys() - valid)
+
+    def _own_tally(self) -> bytes:
+        known = self._store.pinned(self.number, "own tally")
+        if known is not None:
+            return known
+        judged = self._judged
+        kept = self._store.kept(self.number, sorted(judged.valid))
+        accepted = (states.restore(judged, each.client, each.part) for each in kept)
+        tallied, tally = states.aggregate(judged, accepted, Secret.fresh())
+        share = encode(NoisyShare(tallied.outcome, tallied.share))
+        self._store.pin(self.number, {"own tally": encode(tally), "own share": share})
+        return encode(tally)
+
+    @cached_property
+    def _tallied(self) -> Tallied:
+        own = decode(self._need("own share"), NoisyShare, share=self.round.params.dim)
+        return Tallied(self._judged.valid, self._judged.rejected, own.outcome, own.share, Pins())
+
+    def _take_tally(self, message: bytes, pins: dict[str, bytes]) -> None:
+        self._own_tally()
+        states.reveal(self._tallied, decode(message, Tally))
+        self._store.pin(self.number, pins | {"tally": message})
+
+    @cached_property
+    def _revealed(self) -> Revealed:
+        return states.reveal(self._tallied, decode(self._need("tally"), Tally))[0]
+
+    def _own_share(self) -> bytes:
+        """The noisy share. There is no way back from here, and the budget of all in it is charged before it leaves."""
+        self._need("tally")
+        status = self._status()
+        if status is Status.CLOSED:
+            self._store.advance(self.number, Status.REVEALED)
+        if status in (Status.CLOSED, Status.REVEALED):
+            with in_words():
+                self._ledger.record(self.number, self._revealed.valid)
+        return self._need("own share")
+
+    def _take_share(self, message: bytes, pins: dict[str, bytes]) -> None:
+        self._own_share()
+        opened = states.finish(self._revealed, decode(message, NoisyShare, share=self.round.params.dim))
+        bits, normaliser = self.round.params.fractional_bits, self._task.normaliser(opened.valid)
+        before = update.Model.initial(self._store.model(), update.Optimiser.SGD)
+        mean = update.mean_update(opened.noisy_sum, bits, normaliser)
+        model = update.next_model(before, mean, self._task.training.learning_rate).theta
+        events = json.dumps(asdict(self._events(opened, model_digest(model).hex()))).encode()
+        self._store.finish(self.number, model, pins | {"events": events})
+
+    def _events(self, opened: Opened, next_model: str) -> Events:
+        counts, headers = self._ledger.participations(), self._judged.headers
+        return Events(
+            task=self.round.task.hex(),
+            round=self.number,
+            kind=receipts.OPENED,
+            model=self._model.hex(),
+            next_model=next_model,
+            closed=self._judged.closed.hex(),
+            outcome=self._revealed.outcome.hex(),
+            verdicts=tuple(
+                Verdict(
+                    client,
+                    digests.header(headers[client]).hex(),
+                    receipts.VALID if client in opened.valid else opened.rejected[client].reason.value,
+                    counts.get(client, 0),
+                )
+                for client in sorted(headers)
+            ),
+        )
+
+    def _own_receipt(self) -> bytes:
+        events = receipts.parse_events(self._need("events"))
+        verdicts = tuple(sign(self._key, statement) for statement in events.statements())
+        signature = sign(self._key, events.digest)
+        return encode(Receipt(self.round.task, self.number, events.digest, signature, verdicts))
+
+    def _take_receipt(self, message: bytes, pins: dict[str, bytes]) -> None:
+        events, theirs = receipts.parse_events(self._need("events")), decode(message, Receipt)
+        peer = self._task.server(Role.B if self._role is Role.A else Role.A)
+        if (theirs.task, theirs.round, theirs.events) != (self.round.task, self.number, events.digest):
+            raise ProtocolError(f"server {peer.name} has another record of round {self.number}: compare the audit logs")
+        if not is_signed(peer.key, events.digest, theirs.signature):
+            raise ProtocolError(f"a receipt that server {peer.name} did not sign")
+        statements = events.statements()
+        signed = zip(statements, theirs.verdicts, strict=False)
+        if len(theirs.verdicts) != len(statements) or not all(is_signed(peer.key, *each) for each in signed):
+            raise ProtocolError(f"verdicts that server {peer.name} did not sign")
+        line = receipts.next_line(self._store.last_line(), events, self._key, theirs.signature)
+        self._store.settle(self.number, line.as_text(), pins, self._told(events, theirs.verdicts))
+
+    def _told(self, events: Events, theirs: tuple[Blob, ...]) -> dict[str, bytes]:
+        """What A tells each client of the closed set."""
+        if self._role is Role.B:
+            return {}
+        return {
+            verdict.client: encode(
+                Told(
+                    self.round.task,
+                    self.number,
+                    verdict.client,
+                    Digest(bytes.fromhex(verdict.header)),
+                    verdict.verdict,
+                    Digest(bytes.fromhex(events.next_model)),
+                    sign(self._key, statement),
+                    signature,
+                )
+            )
+            for verdict, statement, signature in zip(events.verdicts, events.statements(), theirs, strict=True)
+        }
+
+    def _need(self, what: str) -> bytes:
+        value = self._store.pinned(self.number, what)
+        if value is None:
+            raise ProtocolError(f"an exchange of round {self.number} before its time: there is no {what} yet")
+        return value
+
+    def _status(self) -> Status:
+        row = self._store.last_round()
+        if row is None or row.number != self.number:
+            raise ProtocolError(f"round {self.number} is not the current round")
+        return row.status

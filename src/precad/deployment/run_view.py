@@ -1,0 +1,123 @@
+"""A server's folder as a run's page shows it: rounds, verdicts and ε, from the task and the store. Nothing is written.
+
+A server has no test set and keeps no times. Where the task hides its participants, nothing that depends on who took
+part leaves this module: the ε are those of the cap on participations, which the task fixes (PROTOCOL §7a).
+"""
+
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from precad.deployment import config as settings
+from precad.deployment import receipts
+from precad.deployment.task import Participants, Task
+from precad.errors import Reason
+from precad.privacy.accounting import Adversary
+from precad.privacy.ledger import LedgerError, epsilon_of
+from precad.privacy.ledger_view import LedgerView, connect_to_read, view
+from precad.report.run import About, RoundFigures, Run, Source, Summary
+from precad.report.setting import ReportError, Setting
+
+FIGURES = 12
+"""ε is computed after so many rounds, evenly."""
+
+
+def server_source(folder: Path) -> Source | None:
+    """The run of a server's folder, which has ``a.toml`` or ``b.toml``; None if this is no such folder."""
+    place = next((folder / name for name in ("a.toml", "b.toml") if (folder / name).is_file()), None)
+    if place is None:
+        return None
+    store = settings.load(place).store
+    return Source(folder, (place, store, store.with_name(f"{store.name}-wal")), lambda: read_server(place))
+
+
+def read_server(place: Path) -> Run:
+    """The run of a server with these settings, at this moment."""
+    config = settings.load(place)
+    task, store = config.load_task(), config.store
+    if not store.is_file():
+        raise ReportError(f"there is no store at {store}: the server has not run yet")
+    ledger, hidden = view(store), task.training.participants is Participants.HIDDEN
+    counted = dict(ledger.rounds)  # before it is opened: what was opened since is shown the next time
+    opened = [events for events in _log(store) if events.kind == receipts.OPENED and events.round in counted]
+    rounds = [_round(number, events, hidden=hidden) for number, events in enumerate(opened, 1)]
+    sent = tuple((number, json.dumps([item.client for item in each.verdicts])) for number, each in enumerate(opened))
+    return Run(
+        name=place.resolve().parent.name,
+        setting=_setting(task, hidden=hidden),
+        rounds=tuple(_with_costs(task, rounds, [counted[events.round] for events in opened], hidden=hidden)),
+        summary=_END if len(rounds) >= task.training.rounds else None,
+        about=About(None, (), task.bounds.dim, None if hidden else tuple(task.members)),
+        ledger=None if hidden else LedgerView(ledger.terms, sent, ledger.last_link),
+        config_digest=task.digest.hex(),
+        simulated=False,
+    )
+
+
+_END = Summary(None, None, None, None, None, 0, None)
+"""That a run is at its end; its figures are those of its rounds."""
+
+
+def _log(store: Path) -> list[receipts.Events]:
+    try:
+        with closing(connect_to_read(store)) as connection:
+            lines = [line for (line,) in connection.execute("SELECT line FROM log ORDER BY number")]
+        return [receipts.parse(line).events for line in lines]
+    except (sqlite3.Error, ValueError) as error:
+        raise LedgerError(f"{store} is not a server's store that can be read: {error}") from None
+
+
+def _round(number: int, events: receipts.Events, *, hidden: bool) -> RoundFigures:
+    bad = {item.client: Reason(item.verdict).name.lower() for item in events.verdicts if item.verdict != receipts.VALID}
+    selected = 0 if hidden else len(events.verdicts)
+    return RoundFigures(number, selected, {} if hidden else bad, None, {}, None, None, None, None)
+
+
+def _with_costs(task: Task, rounds: list[RoundFigures], counted: list[str], *, hidden: bool) -> list[RoundFigures]:
+    """ε of the client that counted most often, or of the cap. ``counted`` are the ledger's lists: the valid ones."""
+    counts, shown = Counter[str](), list(rounds)
+    chosen = {len(rounds) - 1 - i * max(1, -(-len(rounds) // FIGURES)) for i in range(FIGURES)}
+    for number, names in enumerate(counted):
+        counts.update(json.loads(names))
+        if number in chosen:
+            most = task.training.participations if hidden else max(counts.values(), default=0)
+            server, clients = (_cost(task.terms, adversary, most) for adversary in Adversary)
+            shown[number] = replace(shown[number], epsilon_server=server, epsilon_clients=clients)
+    return shown
+
+
+_cost = lru_cache(maxsize=4096)(epsilon_of)
+"""A page that is looked at every second does not account for all its points again."""
+
+
+def _setting(task: Task, *, hidden: bool) -> Setting:
+    bounds, training = task.bounds, task.training
+    value = task.as_json()
+    return Setting(
+        rounds=training.rounds,
+        client_rate=training.client_rate,
+        record_rate=training.record_rate,
+        record_bound=bounds.record_bound,
+        client_bound=bounds.client_bound,
+        noise_multiplier=bounds.noise_multiplier,
+        delta=training.delta,
+        protocol="precad",
+        validation=bounds.validation,
+        noise=bounds.noise,
+        unit=bounds.unit,
+        normalise=training.normalise.value,
+        budget=training.budget,
+        honest_clients=None,
+        clip_after_noise=False,
+        hidden=hidden,
+        seed=None,
+        dataset="a task of two servers",
+        clients=len(task.roster),
+        malicious=0,
+        attack="",
+        shown=tuple((part, key, str(item)) for part in ("parameters", "training") for key, item in value[part].items()),
+    )

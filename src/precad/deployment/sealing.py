@@ -1,0 +1,114 @@
+"""What a client seals to one server, so that the other, which carries it, can deliver or drop it, no more.
+
+HPKE (RFC 9180) with ML-KEM-768 and X25519 combined: a later quantum computer does not open what was recorded today.
+Every seal is bound to the task, the round, the client, the recipient and the signed header, so that a part cannot be
+moved under another header. Keys serve one epoch of rounds; the server's long-term key signs them, and the private
+halves are deleted (PROTOCOL §4, §10).
+"""
+
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import (
+    AEAD,
+    KDF,
+    KEM,
+    MLKEM768X25519PrivateKey,
+    MLKEM768X25519PublicKey,
+    Suite,
+)
+
+from precad.deployment.keys import Identity, is_signed, sign
+from precad.deployment.task import Task
+from precad.errors import ProtocolError
+from precad.mpc.prg import Digest, digest
+from precad.mpc.secret import Redacted
+from precad.protocol import digests
+from precad.protocol.codec import Blob
+from precad.protocol.messages import Header, SealingKey, decode, encode
+
+SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+PUBLIC_BYTES = 1184 + 32
+PRIVATE_BYTES = 64 + 32
+OVERHEAD = 1088 + 32 + 16
+"""A sealed part is so many bytes longer than the part."""
+
+
+@dataclass(frozen=True, repr=False)
+class EpochKey(Redacted):
+    """A server's sealing key for one epoch, as its store keeps it."""
+
+    private: bytes
+    announced: bytes
+    """The encoded :class:`SealingKey`, for clients."""
+
+    @classmethod
+    def fresh(cls, task: Task, server: Identity, epoch: int, signing: Ed25519PrivateKey) -> "EpochKey":
+        """A new key, announced under the server's long-term key."""
+        mlkem, x25519 = MLKEM768PrivateKey.generate(), X25519PrivateKey.generate()
+        public = Blob(mlkem.public_key().public_bytes_raw() + x25519.public_key().public_bytes_raw())
+        signature = sign(signing, _announcement(task.digest, server.name, epoch, public))
+        announced = SealingKey(task.digest, server.name, epoch, public, signature)
+        return cls(mlkem.private_bytes_raw() + x25519.private_bytes_raw(), encode(announced))
+
+
+def check_announced(task: Task, server: Identity, epoch: int, announced: bytes) -> bytes:
+    """The public key of an announcement by this server, for this epoch; anything else is a ``ProtocolError``."""
+    message = decode(announced, SealingKey)
+    if (message.task, message.server, message.epoch) != (task.digest, server.name, epoch):
+        raise ProtocolError(f"a sealing key of another task, server or epoch than {server.name}'s of epoch {epoch}")
+    if not is_signed(server.key, _announcement(message.task, message.server, epoch, message.key), message.signature):
+        raise ProtocolError(f"a sealing key that server {server.name} did not sign")
+    if len(message.key) != PUBLIC_BYTES:
+        raise ProtocolError(f"a sealing key has {PUBLIC_BYTES} bytes, got {len(message.key)}")
+    return message.key
+
+
+def seal(public: bytes, part: bytes, header: bytes, recipient: Identity) -> Blob:
+    """Seal a part to a server, under a header."""
+    key = MLKEM768X25519PublicKey(
+        MLKEM768PublicKey.from_public_bytes(public[:-32]), X25519PublicKey.from_public_bytes(public[-32:])
+    )
+    return Blob(SUITE.encrypt(part, key, _bound_to(header, recipient)))
+
+
+def unseal(private: bytes, sealed: bytes, header: bytes, recipient: Identity) -> bytes | None:
+    """The part that was sealed to this server under this header; None if it was not."""
+    key = MLKEM768X25519PrivateKey(
+        MLKEM768PrivateKey.from_seed_bytes(private[:64]), X25519PrivateKey.from_private_bytes(private[64:])
+    )
+    try:
+        return SUITE.decrypt(sealed, key, _bound_to(header, recipient))
+    except InvalidTag:
+        return None
+
+
+def sign_header(key: Ed25519PrivateKey, header: bytes) -> Blob:
+    """A client's signature of its header."""
+    return sign(key, digests.header(decode(header, Header)))
+
+
+def is_header_signed(key: bytes, header: bytes, signature: bytes) -> bool:
+    """Whether a client signed a header, which must be one."""
+    return is_signed(key, digests.header(decode(header, Header)), signature)
+
+
+def model_statement(task: Digest, round_: int, model: Digest) -> Digest:
+    """What both servers sign at the start of a round: clients take no other model."""
+    return digest(b"precad model of", task, round_.to_bytes(8, "little"), model)
+
+
+def _announcement(task: Digest, server: str, epoch: int, public: bytes) -> Digest:
+    return digest(b"precad seal key", task, server.encode(), epoch.to_bytes(8, "little"), public)
+
+
+def _bound_to(header: bytes, recipient: Identity) -> bytes:
+    """HPKE's info. The header names task, round, model and client, each is bound by itself too."""
+    head = decode(header, Header)
+    number = head.round.to_bytes(8, "little")
+    return digest(
+        b"precad seal", head.task, number, head.client.encode(), recipient.name.encode(), digests.header(head)
+    )

@@ -1,0 +1,277 @@
+"""What a server may not forget: one SQLite file, written to the disk before any byte that depends on it leaves.
+
+A round's state is not stored: its inputs are, and :mod:`precad.deployment.server` replays them. ``pins`` is the durable
+form of :class:`precad.mpc.single_use.Pins`: the first value of each kind stands for ever, in this process and in every
+later one. Updates' shares, seeds and sealed parts are overwritten with zeros when their round ends.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.deployment.disk import StoreError, connect, in_words, transaction
+from precad.deployment.sealing import EpochKey
+from precad.deployment.task import Task
+from precad.errors import ProtocolError
+from precad.mpc.prg import Digest
+from precad.mpc.secret import Redacted
+from precad.protocol.digests import model_digest
+
+
+class Status(Enum):
+    """How far a round has come."""
+
+    OPEN = "open"
+    """Submissions may come."""
+    CLOSED = "closed"
+    REVEALED = "revealed"
+    """This server's noisy share may have left: the round can only go forward."""
+    OPENED = "opened"
+    """The next model is there; the shares are erased."""
+    SETTLED = "settled"
+    """Both servers have signed the same receipt."""
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """A round as it was begun, and its status."""
+
+    number: int
+    model: Digest
+    selected: frozenset[str]
+    status: Status
+
+
+@dataclass(frozen=True, repr=False)
+class Kept(Redacted):
+    """A submission that was accepted."""
+
+    client: str
+    header: bytes
+    signature: bytes
+    part: bytes
+    relayed: bytes
+    """At A, the part that is sealed to B."""
+
+
+class Store:
+    """An open store. Each method is one transaction: done for ever when it returns, or not at all.
+
+    The task's budget is checked when the store is made; a store that is opened again starts without the accountant.
+
+    ``durable=False`` is for simulations: see :func:`connect`.
+    """
+
+    def __init__(self, path: Path, task: Task, party: str, *, durable: bool = True) -> None:
+        self._lock = threading.RLock()
+        self._connection = connect(path, durable=durable)
+        owner = f"{party} in task {task.digest.hex()}"
+        with self._transaction() as execute:
+            for statement in _SCHEMA:
+                execute(statement)
+            stored = execute("SELECT name FROM owner").fetchone()
+            if stored is None:
+                task.check_budget()
+                execute("INSERT INTO owner VALUES (0, ?)", (owner,))
+        if stored is not None and stored[0] != owner:
+            raise StoreError(f"{path} is the store of {stored[0]}, not of {owner}")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is written inside is one transaction."""
+        with self._transaction():
+            yield
+
+    def start_from(self, model: NDArray[np.float64]) -> None:
+        """Take the initial model, unless there is a later one. What a crash left in the log file is taken out of it."""
+        with self._transaction() as execute:
+            execute("INSERT OR IGNORE INTO model VALUES (0, ?)", (model.tobytes(),))
+        self._wipe()
+
+    def model(self) -> NDArray[np.float64]:
+        """The current model."""
+        with self._read() as execute:
+            (raw,) = execute("SELECT parameters FROM model").fetchone()
+        return np.frombuffer(raw, np.float64)
+
+    def begin(self, number: int, selected: Iterable[str]) -> RoundRow:
+        """Begin a round from the current model. What was pinned in earlier rounds, now final, is forgotten."""
+        names = sorted(selected)
+        with self._transaction() as execute:
+            (raw,) = execute("SELECT parameters FROM model").fetchone()
+            model = model_digest(np.frombuffer(raw, np.float64))
+            row = (number, model, json.dumps(names), Status.OPEN.value)
+            execute("DELETE FROM pins WHERE round < ?", (number,))
+            execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", row)
+        self._wipe()
+        return RoundRow(number, model, frozenset(names), Status.OPEN)
+
+    def last_round(self) -> RoundRow | None:
+        """The round that was begun last."""
+        with self._read() as execute:
+            row = execute("SELECT * FROM rounds ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else RoundRow(row[0], Digest(row[1]), frozenset(json.loads(row[2])), Status(row[3]))
+
+    def opened_rounds(self) -> int:
+        """How many rounds were opened, or can only be opened."""
+        done = (Status.REVEALED.value, Status.OPENED.value, Status.SETTLED.value)
+        with self._read() as execute:
+            (count,) = execute("SELECT count(*) FROM rounds WHERE status IN (?, ?, ?)", done).fetchone()
+        return int(count)
+
+    def advance(self, number: int, status: Status) -> None:
+        """Move a round on."""
+        with self._transaction() as execute:
+            execute("UPDATE rounds SET status = ? WHERE number = ?", (status.value, number))
+
+    def keep(self, number: int, kept: Kept, header: Digest) -> None:
+        """Keep a submission, and its header's digest for ever."""
+        with self._transaction() as execute:
+            if execute("SELECT 1 FROM seen WHERE header = ?", (header,)).fetchone():
+                raise ProtocolError("a header that was seen before")
+            execute("INSERT INTO seen VALUES (?, ?)", (header, number))
+            values = (number, kept.client, kept.header, kept.signature, kept.part, kept.relayed)
+            execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def headers(self, number: int) -> dict[str, bytes]:
+        """The headers that were kept, by client."""
+        with self._read() as execute:
+            return dict(execute("SELECT client, header FROM submissions WHERE round = ? ORDER BY client", (number,)))
+
+    def kept(self, number: int, clients: Iterable[str]) -> Iterator[Kept]:
+        """The submissions of these clients, one at a time."""
+        for client in clients:
+            with self._read() as execute:
+                row = execute(
+                    "SELECT client, header, signature, part, relayed FROM submissions WHERE round = ? AND client = ?",
+                    (number, client),
+                ).fetchone()
+            if row is None:
+                raise ProtocolError("a submission that was not kept")
+            yield Kept(*row)
+
+    def pinned(self, number: int, what: str) -> bytes | None:
+        """What was pinned in a round."""
+        with self._read() as execute:
+            row = execute("SELECT value FROM pins WHERE round = ? AND what = ?", (number, what)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def pin(self, number: int, values: dict[str, bytes]) -> None:
+        """Pin all of these, or none; one that was another before is a ``ProtocolError``, for ever."""
+        with self._transaction() as execute:
+            for what, value in values.items():
+                execute("INSERT OR IGNORE INTO pins VALUES (?, ?, ?)", (number, what, value))
+                (stored,) = execute("SELECT value FROM pins WHERE round = ? AND what = ?", (number, what)).fetchone()
+                if bytes(stored) != value:
+                    raise ProtocolError(f"{what} was another before, and there is no second one in a round")
+
+    def finish(self, number: int, model: NDArray[np.float64], pins: dict[str, bytes]) -> None:
+        """End a round with its next model: erase its shares and seeds."""
+        with self._transaction() as execute:
+            for what, value in pins.items():
+                execute("INSERT INTO pins VALUES (?, ?, ?)", (number, what, value))
+            execute("UPDATE model SET parameters = ?", (model.tobytes(),))
+            execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.OPENED.value, number))
+            execute("DELETE FROM submissions WHERE round = ?", (number,))
+        self._wipe()
+
+    def abandon(self, number: int, line: str) -> None:
+        """End a round without a model: erase its shares, seeds, nonces and noisy share, and log it."""
+        with self._transaction() as execute:
+            execute("INSERT INTO log (round, line) VALUES (?, ?)", (number, line))
+            execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.ABANDONED.value, number))
+            execute("DELETE FROM submissions WHERE round = ?", (number,))
+            execute("DELETE FROM pins WHERE round = ?", (number,))
+        self._wipe()
+
+    def epoch_key(self, epoch: int, make: Callable[[], EpochKey]) -> EpochKey:
+        """The sealing key of an epoch, a new one if there was none; those of earlier epochs are deleted."""
+        with self._read() as execute:
+            row = execute("SELECT private, announced FROM epochs WHERE epoch = ?", (epoch,)).fetchone()
+        if row is not None:
+            return EpochKey(*row)
+        key = make()
+        with self._transaction() as execute:
+            execute("DELETE FROM epochs WHERE epoch < ?", (epoch,))
+            execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, key.private, key.announced))
+        self._wipe()
+        return key
+
+    def settle(self, number: int, line: str, pins: dict[str, bytes], told: dict[str, bytes]) -> None:
+        """Add a round's line to the audit log, and keep what each client is to be told: nothing is left to do in it."""
+        with self._transaction() as execute:
+            for what, value in pins.items():
+                execute("INSERT INTO pins VALUES (?, ?, ?)", (number, what, value))
+            execute("INSERT INTO log (round, line) VALUES (?, ?)", (number, line))
+            for client, message in told.items():
+                execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (client, message))
+            execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.SETTLED.value, number))
+
+    def told(self, client: str) -> bytes | None:
+        """What a client is to be told about its last submission."""
+        with self._read() as execute:
+            row = execute("SELECT message FROM told WHERE client = ?", (client,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def log(self, after: int = -1) -> list[str]:
+        """The audit log, or what is in it about the rounds after one."""
+        with self._read() as execute:
+            return [line for (line,) in execute("SELECT line FROM log WHERE round > ? ORDER BY number", (after,))]
+
+    def last_line(self) -> str | None:
+        """The last line of the audit log."""
+        with self._read() as execute:
+            row = execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
+
+    @contextmanager
+    def _read(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        with self._lock, in_words():
+            yield self._connection.execute
+
+    def _wipe(self) -> None:
+        """Deleted content is zeros in the main file (``secure_delete``); this takes it out of the log file too."""
+        with self._lock, in_words():
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        with self._lock, in_words():
+            inside: bool = self._connection.in_transaction  # of together()
+            if inside:
+                yield self._connection.execute
+                return
+            with transaction(self._connection):
+                yield self._connection.execute
+
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS model (id INTEGER PRIMARY KEY CHECK (id = 0), parameters BLOB NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS rounds (
+        number INTEGER PRIMARY KEY, model BLOB NOT NULL, selected TEXT NOT NULL, status TEXT NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS submissions (
+        round INTEGER NOT NULL, client TEXT NOT NULL, header BLOB NOT NULL, signature BLOB NOT NULL,
+        part BLOB NOT NULL, relayed BLOB NOT NULL, PRIMARY KEY (round, client))""",
+    "CREATE TABLE IF NOT EXISTS seen (header BLOB PRIMARY KEY, round INTEGER NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS pins (
+        round INTEGER NOT NULL, what TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (round, what))""",
+    "CREATE TABLE IF NOT EXISTS told (client TEXT PRIMARY KEY, message BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, private BLOB NOT NULL, announced BLOB NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS log (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL UNIQUE, line TEXT NOT NULL)""",
+)

@@ -1,0 +1,1 @@
+"""The gradients of single records, clipped and summed per client."""

@@ -1,0 +1,1 @@
+"""For research: attacks, defences, benchmarks, the paper's evaluation. Nothing but its commands imports it."""

@@ -1,0 +1,292 @@
+"""All parties of a task on one machine, as processes over TLS on the loopback: for examples, tests and benchmarks.
+
+In real life each folder of a :class:`Deployment` is on another machine: docs/deployment.md says who does what.
+"""
+
+import datetime
+import ipaddress
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from numpy.typing import NDArray
+
+from precad.deployment import keys, kit
+from precad.deployment.task import Task, Training
+from precad.protocol.digests import model_digest
+from precad.protocol.params import Params
+from precad.protocol.states import Role
+
+BIN = Path(sys.executable).parent
+CLOSED_NETWORK = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+SLOW = 300.0
+"""Seconds that a process has to start, and a command to end, on a machine that does much else."""
+STOPPING = 20.0
+RAY_ATTEMPTS = 4
+"""Ray gives up by itself if one of its processes takes more than 30 seconds to start."""
+
+
+@dataclass
+class Processes:
+    """Processes that are stopped together; each logs into the folder, each is a group of its own."""
+
+    folder: Path
+    started: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict, init=False)
+    variables: dict[str, str] = field(default_factory=dict, init=False)
+    """Added to their environment."""
+
+    def launch(self, name: str, *command: str) -> None:
+        """Start a program of this Python's environment."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.started[name] = subprocess.Popen(
+                [str(BIN / command[0]), *command[1:]],
+                env=self._environment(),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def wait_for(self, name: str, port: int) -> None:
+        """Wait until a process listens."""
+        deadline = time.monotonic() + SLOW
+        while time.monotonic() < deadline and self.started[name].poll() is None:
+            with socket.socket() as attempt:
+                if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            time.sleep(0.2)
+        raise RuntimeError(f"{name} does not listen: see {self.folder / name}.log")
+
+    def flwr(self, *arguments: str, timeout: float = SLOW) -> str:
+        """Run Flower's command line to its end; what it printed."""
+        done = subprocess.run(
+            [str(BIN / "flwr"), *arguments],
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+        )
+        text = done.stdout.decode(errors="replace")
+        if done.returncode:
+            raise RuntimeError(f"flwr {arguments[0]} failed:\n{text}")
+        return text
+
+    def connect(self, address: str, how: str) -> None:
+        """Tell Flower's command line where the SuperLink is."""
+        (self.folder / "flwr").mkdir(exist_ok=True)
+        text = f'[superlink]\ndefault = "ours"\n\n[superlink.ours]\naddress = "{address}"\n{how}\n'
+        (self.folder / "flwr" / "config.toml").write_text(text)
+
+    def stop(self) -> None:
+        """Stop all, and what they started: ask, the last one first, and end those that take too long."""
+        processes = list(reversed(self.started.values()))
+        for process in processes:
+            _signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + STOPPING
+        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process in processes:
+            _signal(process, signal.SIGKILL)
+            process.wait()
+        self.started.clear()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Everything started, and stopped whatever happens."""
+        try:
+            self.start()
+            yield
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        """Start all."""
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+        own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+        return {**os.environ, **CLOSED_NETWORK, **own, **self.variables}
+
+
+@dataclass
+class Deployment(Processes):
+    """Server B, a SuperLink and a SuperNode for each client."""
+
+    clients: tuple[str, ...]
+
+    def prepare(self, model: NDArray[np.float64], bounds: Params, training: Training) -> None:
+        """What the parties do once, each for itself; then the task, and the kits."""
+        self.folder.mkdir(parents=True)
+        np.save(self.folder / "model.npy", model)
+        now = datetime.datetime.now(datetime.UTC)
+        server_a = keys.new_server(self.folder / "a", "alpha", now)
+        server_b = keys.new_server(self.folder / "b", "beta", now)
+        task = Task(
+            bounds=replace(bounds, clients=1),
+            training=training,
+            server_a=server_a,
+            server_b=server_b,
+            model=model_digest(model),
+        )
+        for name in self.clients:
+            task = task.with_member(keys.new_client(self.folder / name, name), 1)
+            _make_node_key(self.folder / name)
+        task.save(self.folder / "task.json")
+        self._write_kits()
+        _make_certificates(self.folder / "tls", now)
+
+    def _write_kits(self) -> None:
+        task, model, port = self.folder / "task.json", self.folder / "model.npy", free_port()
+        kit.server(task, model, Role.A, self.folder / "a")
+        kit.server(task, model, Role.B, self.folder / "b")
+        for settings in (self.folder / "a" / "a.toml", self.folder / "b" / "b.toml"):
+            text = settings.read_text().replace("8443", str(port)).replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+            settings.write_text(text)
+        for name in self.clients:
+            kit.client(task, name, self.folder / name)
+
+    def start(self) -> None:
+        """Start server B, the SuperLink and the SuperNodes."""
+        port, tls = free_port(), self.folder / "tls"
+        self.connect(f"127.0.0.1:{port}", f'root-certificates = "{tls / "ca.pem"}"')
+        self.launch("server-b", "precad", "server", "--config", str(self.folder / "b" / "b.toml"))
+        shown = ("--ssl-certfile", str(tls / "server.pem"), "--ssl-keyfile", str(tls / "server.key"))
+        trusted = ("--ssl-ca-certfile", str(tls / "ca.pem"))
+        listening = ("--host", "127.0.0.1", "--port", str(port), "--enable-supernode-auth")
+        self.launch("superlink", "flower-superlink", *shown, *trusted, *listening)
+        self.wait_for("superlink", port)
+        for number, name in enumerate(self.clients):
+            self.flwr("supernode", "register", str(self.folder / name / "node.pub"), "ours")
+            self._start_node(number, name, port)
+
+    def _start_node(self, number: int, name: str, superlink: int) -> None:
+        own = self.folder / name
+        settings = f'precad-kit="{own}" precad-name="{name}" partition-id={number}'
+        trusted = ("--root-certificates", str(self.folder / "tls" / "ca.pem"))
+        key = ("--auth-supernode-private-key", str(own / "node.key"))
+        address = ("--superlink", f"127.0.0.1:{superlink}", "--host", "127.0.0.1", "--port", str(free_port()))
+        self.launch(name, "flower-supernode", *trusted, *key, *address, "--node-config", settings)
+
+
+class Simulation(Processes):
+    """Flower's simulation, with a Ray of its own that keeps its objects in the folder, not in /dev/shm."""
+
+    def start(self) -> None:
+        """Start Ray and the SuperLink."""
+        (self.folder / "plasma").mkdir()
+        self.variables["PRECAD_SIMULATION"] = str(self.folder / "simulation")
+        for _ in range(RAY_ATTEMPTS):
+            if self._start_ray(free_port()):
+                break
+        else:
+            raise RuntimeError(f"Ray does not start: see {self.folder / 'ray.log'}")
+        link = free_port()
+        self.connect(f"127.0.0.1:{link}", "insecure = true")
+        listening = ("--host", "127.0.0.1", "--port", str(link))
+        self.launch("superlink", "flower-superlink", "--simulation", "--insecure", *listening)
+        self.wait_for("superlink", link)
+
+    def _start_ray(self, port: int) -> bool:
+        """Whether Ray started; it may not, on a machine that is too busy."""
+        self.variables["RAY_ADDRESS"] = f"127.0.0.1:{port}"
+        where = (f"--port={port}", f"--plasma-directory={self.folder / 'plasma'}", "--object-store-memory=200000000")
+        quiet = ("--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats")
+        (self.folder / "ray.log").unlink(missing_ok=True)
+        self.launch("ray", "ray", "start", "--head", "--block", *where, *quiet)
+        process, deadline = self.started["ray"], time.monotonic() + SLOW
+        while process.poll() is None and time.monotonic() < deadline:
+            if "Ray runtime started" in (self.folder / "ray.log").read_text():
+                return True
+            time.sleep(0.2)
+        self.stop()
+        return False
+
+
+def free_port() -> int:
+    """A port on which nobody listens, and which no connection is given by the system, as those are from 32768 on."""
+    while True:
+        with socket.socket() as listening:
+            try:
+                port = 20_000 + secrets.randbelow(12_000)
+                listening.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def _signal(process: "subprocess.Popen[bytes]", how: signal.Signals) -> None:
+    """Signal a process's whole group, of which some may be left when it is not."""
+    try:
+        os.killpg(process.pid, how)
+    except ProcessLookupError:
+        return
+
+
+def _make_certificates(folder: Path, now: datetime.datetime) -> None:
+    """The SuperLink's certificate, and the authority that signed it."""
+    folder.mkdir()
+    authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer, subject = _named("authority"), _named("127.0.0.1")
+    until = now + datetime.timedelta(days=30)
+    start = x509.CertificateBuilder().issuer_name(issuer).not_valid_before(now - datetime.timedelta(days=1))
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    ca = (
+        start.subject_name(issuer)
+        .public_key(authority.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_after(until)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+    address = x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))
+    certificate = (
+        start.subject_name(subject)
+        .public_key(server.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_after(until)
+        .add_extension(x509.SubjectAlternativeName([address, x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+    (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
+    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    _write_private(folder / "server.key", server, serialization.PrivateFormat.PKCS8)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _make_node_key(folder: Path) -> None:
+    """The key by which the SuperLink knows a SuperNode."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    _write_private(folder / "node.key", key, serialization.PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    (folder / "node.pub").write_bytes(public)
+
+
+def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))

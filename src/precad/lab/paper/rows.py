@@ -1,0 +1,116 @@
+"""One JSON line for each run that was made, in a file that only grows."""
+
+import fcntl
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from precad.errors import PrecadError
+from precad.lab.paper.plan import Experiment
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a run came to."""
+
+    key: str
+    config: Mapping[str, Any]
+    rounds: list[int]
+    """When the test sets were looked at."""
+    accuracy: list[float]
+    """On the main test set, then."""
+    backdoor: list[float]
+    """On the attackers' test set; empty if there is none."""
+    participations: int
+    """Of the client that took part most often."""
+    rejected: int
+    """Submissions that were rejected, in all rounds."""
+    round_seconds: float
+    """The mean time of a round, without the first two."""
+    stage_seconds: Mapping[str, float]
+    """The same of its stages."""
+    seconds: float
+    """Of a core, for the whole run with its evaluation."""
+    diverged: int | None
+    """The round in which the model was no longer finite; the accuracy from there on is that of guessing."""
+    version: str
+
+    @property
+    def final_accuracy(self) -> float:
+        """At the end of the run."""
+        return self.accuracy[-1]
+
+    @property
+    def final_backdoor(self) -> float:
+        """At the end of the run."""
+        if not self.backdoor:
+            raise ValueError(f"the run {self.key} has no backdoor")
+        return self.backdoor[-1]
+
+
+class RowFile:
+    """rows.jsonl of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "rows.jsonl"
+        self._rows: dict[str, Row] = {}
+        self._read_all()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While one process makes runs, no other does so here; what was written since is read."""
+        with self.path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PrecadError(
+                    f"another process makes runs in {self.path.parent}: use --no-runs to see what there is, or another "
+                    "--out"
+                ) from None
+            self._read_all()
+            yield
+
+    def add(self, row: Row) -> None:
+        """Write down one more run, in place of what was cut off when the last one was written."""
+        line = json.dumps(asdict(row), allow_nan=False) + "\n"
+        with self.path.open("ab") as out:
+            out.truncate(self._size)
+            out.write(line.encode())
+        self._size += len(line.encode())
+        self._rows[row.key] = row
+
+    def get(self, experiment: Experiment) -> Row | None:
+        """The row of a run, if it was made."""
+        return self._rows.get(experiment.key)
+
+    def all(self) -> list[Row]:
+        """All rows, in the order in which they were made."""
+        return list(self._rows.values())
+
+    def found(self, experiments: Iterable[Experiment]) -> list[Row]:
+        """The rows that there are."""
+        return [row for row in map(self.get, experiments) if row is not None]
+
+    def _read_all(self) -> None:
+        self._size = 0
+        if not self.path.exists():
+            return
+        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
+            if line.endswith(b"\n"):  # else it was cut off, and its run is made again
+                row = self._read(line, number)
+                self._rows[row.key] = row
+                self._size += len(line)
+
+    def _read(self, line: bytes, number: int) -> Row:
+        try:
+            row = Row(**json.loads(line))
+            if not all(0 <= accuracy <= 1 for accuracy in (row.accuracy[-1], *row.accuracy, *row.backdoor)):
+                raise ValueError("an accuracy is not in [0, 1]")
+        except (ValueError, TypeError, IndexError) as error:
+            raise PrecadError(
+                f"line {number} of {self.path} is damaged, delete it and its run is made again: {error}"
+            ) from None
+        return row

@@ -1,1 +1,0 @@
-"""Training with PyTorch: data, models, and what a client computes."""

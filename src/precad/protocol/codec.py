@@ -1,0 +1,153 @@
+"""The fields of messages as bytes: one encoding each, and no other is read (see ``messages.py``)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NewType
+
+import numpy as np
+
+from precad.errors import ProtocolError
+from precad.mpc import field
+from precad.mpc.field import FieldVector
+from precad.mpc.prg import DIGEST_BYTES, MAX_NAME_BYTES, Digest, check_name
+from precad.mpc.secret import SECRET_BYTES, Secret
+from precad.protocol.triples.beaver import Words
+
+Blob = NewType("Blob", bytes)
+"""Bytes of any length that the codec does not look into: a key, a signature, something sealed."""
+
+
+@dataclass
+class Reader:
+    """Takes fields off the front of a message."""
+
+    data: memoryview
+    at: int = 0
+
+    def take(self, size: int) -> memoryview:
+        """The next ``size`` bytes."""
+        if size > len(self.data) - self.at:
+            raise ProtocolError(f"message ends after {len(self.data)} bytes, in the middle of a field")
+        part = self.data[self.at : self.at + size]
+        self.at += size
+        return part
+
+    def integer(self) -> int:
+        """The next number."""
+        return int.from_bytes(self.take(8), "little")
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How one type of field is written and read."""
+
+    write: Callable[[Any], list[bytes | memoryview]]
+    read: Callable[[Reader], Any]
+    below_p: bool = False
+
+
+def _write_int(value: int) -> list[bytes | memoryview]:
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"a number to send must be in [0, 2^64), got {value}")
+    return [value.to_bytes(8, "little")]
+
+
+def _write_digest(value: bytes) -> list[bytes | memoryview]:
+    if len(value) != DIGEST_BYTES:
+        raise ValueError(f"a digest has {DIGEST_BYTES} bytes, got {len(value)}")
+    return [value]
+
+
+def _write_digests(values: tuple[Digest, ...]) -> list[bytes | memoryview]:
+    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_digest(value))]
+
+
+def _read_digests(reader: Reader) -> tuple[Digest, ...]:
+    raw = bytes(reader.take(DIGEST_BYTES * reader.integer()))
+    return tuple(Digest(raw[at : at + DIGEST_BYTES]) for at in range(0, len(raw), DIGEST_BYTES))
+
+
+def _write_name(value: str) -> list[bytes | memoryview]:
+    check_name(value)
+    raw = value.encode()
+    return [len(raw).to_bytes(8, "little"), raw, bytes(-len(raw) % 8)]
+
+
+def _read_name(reader: Reader) -> str:
+    size = reader.integer()
+    if not 1 <= size <= MAX_NAME_BYTES:
+        raise ProtocolError(f"a name has 1 to {MAX_NAME_BYTES} bytes, got {size}")
+    raw = bytes(reader.take(size))
+    if any(reader.take(-size % 8)):
+        raise ProtocolError("padding is not zero")
+    try:
+        name = raw.decode()
+        check_name(name)
+    except ValueError:
+        raise ProtocolError("a name is not printable UTF-8") from None
+    return name
+
+
+def _write_names(values: tuple[str, ...]) -> list[bytes | memoryview]:
+    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_name(value))]
+
+
+def _read_names(reader: Reader) -> tuple[str, ...]:
+    return tuple(_read_name(reader) for _ in range(reader.integer()))
+
+
+def _write_blob(value: Blob) -> list[bytes | memoryview]:
+    return [len(value).to_bytes(8, "little"), value, bytes(-len(value) % 8)]
+
+
+def _read_blob(reader: Reader) -> Blob:
+    size = reader.integer()
+    raw = Blob(bytes(reader.take(size)))
+    if any(reader.take(-size % 8)):
+        raise ProtocolError("padding is not zero")
+    return raw
+
+
+def _write_blobs(values: tuple[Blob, ...]) -> list[bytes | memoryview]:
+    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_blob(value))]
+
+
+def _read_blobs(reader: Reader) -> tuple[Blob, ...]:
+    return tuple(_read_blob(reader) for _ in range(reader.integer()))
+
+
+def _write_vector(value: FieldVector) -> list[bytes | memoryview]:
+    if not field.is_canonical(value):
+        raise ValueError("a vector to send has an entry of p or more")
+    return _write_words(Words(value))
+
+
+def _write_words(value: Words) -> list[bytes | memoryview]:
+    return [value.size.to_bytes(8, "little"), value.view(np.uint8).data]
+
+
+def _read_words(reader: Reader) -> Words:
+    return Words(np.frombuffer(reader.take(8 * reader.integer()), np.uint64))
+
+
+def check_vector(vector: FieldVector, name: str, size: int, *, below_p: bool) -> None:
+    """Refuse a vector of another length, or with an entry that is not a field element."""
+    if vector.size != size:
+        raise ProtocolError(f"{name} has {vector.size} entries, expected {size}")
+    if below_p and not field.is_canonical(vector):
+        raise ProtocolError(f"{name} has an entry that is not below p")
+
+
+CODECS: dict[Any, Codec] = {
+    int: Codec(_write_int, Reader.integer),
+    Digest: Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES)))),
+    Secret: Codec(lambda secret: [secret.value], lambda reader: Secret(bytes(reader.take(SECRET_BYTES)))),
+    str: Codec(_write_name, _read_name),
+    tuple[Digest, ...]: Codec(_write_digests, _read_digests),
+    tuple[str, ...]: Codec(_write_names, _read_names),
+    Blob: Codec(_write_blob, _read_blob),
+    tuple[Blob, ...]: Codec(_write_blobs, _read_blobs),
+    FieldVector: Codec(_write_vector, _read_words, below_p=True),
+    Words: Codec(_write_words, _read_words),
+}
+"""How every type of field is written and read."""

@@ -1,0 +1,341 @@
+"""All that crosses a wire, and its one binary codec.
+
+A message is a frozen dataclass; its bytes are a header and its fields in order, each padded with zeros to a
+multiple of 8 bytes, all numbers little-endian::
+
+    "precad" | version: 1 byte | kind: 1 byte | length of the whole message: 8 bytes
+    int                8 bytes
+    Digest, Secret     32 bytes
+    str                length: 8 bytes, then 1 to 64 bytes of UTF-8
+    tuple of Digest    count: 8 bytes, then 32 bytes each
+    tuple of str       count: 8 bytes, then each as above
+    Blob               length: 8 bytes, then as many bytes
+    tuple of Blob      count: 8 bytes, then each as above
+    FieldVector        count: 8 bytes, then 8 bytes an entry, every entry below p
+    Words              count: 8 bytes, then 8 bytes a word
+
+Every message has exactly one encoding, and :func:`decode` accepts nothing else: any other byte string is a
+``ProtocolError``. Nothing is allocated that the input does not already hold; vectors are read-only views of
+it. No secret prints: the ``repr`` of a message shows shapes.
+"""
+
+import struct
+from dataclasses import dataclass, fields
+from typing import TypeVar, get_type_hints
+
+import numpy as np
+
+from precad.errors import ProtocolError
+from precad.mpc.field import FieldVector
+from precad.mpc.prg import Digest
+from precad.mpc.secret import Redacted, Secret
+from precad.protocol.codec import CODECS, Blob, Codec, Reader, check_vector
+from precad.protocol.triples.beaver import Words
+
+VERSION = 1
+
+_HEADER = struct.Struct("<6sBBQ")
+_MAGIC = b"precad"
+
+
+class Message(Redacted):
+    """Base of all messages."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Header(Message):
+    """Client → both servers: what its submission is for, and what it consists of. The client signs it."""
+
+    task: Digest
+    round: int
+    model: Digest
+    client: str
+    commitment_a: Digest
+    commitment_b: Digest
+    part_a: Digest
+    part_b: Digest
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PartA(Message):
+    """Client → A: its share of (x, h), its share of the proof's tail, and the seed of its masks."""
+
+    salt: Secret
+    seed: Secret
+    commitment_b: Digest
+    share: FieldVector
+    tail: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PartB(Message):
+    """Client → B: the seed of all its shares and masks."""
+
+    salt: Secret
+    seed: Secret
+    commitment_a: Digest
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Close(Message):
+    """A ↔ B: the digests of the headers that the sender has accepted; no submission comes after it."""
+
+    task: Digest
+    round: int
+    headers: tuple[Digest, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Nonce(Message):
+    """A ↔ B: the sender's half of the challenge, for this closed set and no other."""
+
+    closed: Digest
+    nonce: Secret
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Check(Message):
+    """A ↔ B: the sender's shares of one submission's opened wires and of its two sums (PROTOCOL §4, server step 2)."""
+
+    client: str
+    commitment_a: Digest
+    commitment_b: Digest
+    wires: FieldVector
+    sums: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Tally(Message):
+    """A ↔ B: the digest of what the sender is about to open, and of the noisy share that it will send."""
+
+    outcome: Digest
+    share: Digest
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NoisyShare(Message):
+    """A ↔ B: the sum of valid shares with the sender's noise added (paper, Algorithm 1, line 5)."""
+
+    outcome: Digest
+    share: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DealA(Message):
+    """Dealer → A: the seed of all A's shares of a closed round's correlated randomness (PROTOCOL §5)."""
+
+    closed: Digest
+    seed: Secret
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DealB(Message):
+    """Dealer → B: the seed of what is free in B's shares, and the rest: of a·a, of the masks' bits, of the ANDs."""
+
+    closed: Digest
+    seed: Secret
+    norms: FieldVector
+    mask_bits: Words
+    and_bits: Words
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Masked(Message):
+    """A ↔ B: the sender's shares of one submission's x − a, and of its masked projections."""
+
+    client: str
+    b: FieldVector
+    projections: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class NormOpening(Message):
+    """A ↔ B: the sender's shares of all submissions' masked norms, and H of all that it has seen opened before."""
+
+    opened: Digest
+    values: FieldVector
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Gate(Message):
+    """A ↔ B: the sender's shares of one level's masked bits, and H of all that it has seen opened before."""
+
+    level: int
+    opened: Digest
+    words: Words
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SealingKey(Message):
+    """Server → client: the key that parts are sealed to for an epoch of rounds, signed by the server."""
+
+    task: Digest
+    server: str
+    epoch: int
+    key: Blob
+    signature: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Begin(Message):
+    """A → B: a round, the model that it starts from, which A signs, and the clients that A has selected."""
+
+    task: Digest
+    round: int
+    model: Digest
+    signature: Blob
+    selected: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Begun(Message):
+    """B → A: the same from B, with those of the selected clients that B lets in, and its sealing key."""
+
+    task: Digest
+    round: int
+    model: Digest
+    signature: Blob
+    selected: tuple[str, ...]
+    sealing: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Invitation(Message):
+    """A → every selected client, the same bytes to all: the round, the model that both servers sign, both keys."""
+
+    task: Digest
+    round: int
+    model: Digest
+    signature_a: Blob
+    signature_b: Blob
+    sealing_a: Blob
+    sealing_b: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sealed(Message):
+    """Client → A: the header, signed, and both parts, each sealed to its server."""
+
+    header: Blob
+    signature: Blob
+    part_a: Blob
+    part_b: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Relayed(Message):
+    """A → B, from a client: the header, signed, and the part that is sealed to B."""
+
+    header: Blob
+    signature: Blob
+    part: Blob
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Batch(Message):
+    """A ↔ B: the messages of one exchange, one a client."""
+
+    items: tuple[Blob, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Receipt(Message):
+    """A ↔ B: the digest of what the sender holds to have happened in a round, signed; and each verdict, signed."""
+
+    task: Digest
+    round: int
+    events: Digest
+    signature: Blob
+    verdicts: tuple[Blob, ...]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Told(Message):
+    """A → a client: what became of its submission, signed by both servers. It names nobody else."""
+
+    task: Digest
+    round: int
+    client: str
+    header: Digest
+    verdict: str
+    next_model: Digest
+    signature_a: Blob
+    signature_b: Blob
+
+
+KINDS: dict[type[Message], int] = {
+    Header: 1,
+    PartA: 2,
+    PartB: 3,
+    Close: 4,
+    Nonce: 5,
+    Check: 6,
+    Tally: 7,
+    NoisyShare: 8,
+    DealA: 9,
+    DealB: 10,
+    Masked: 11,
+    NormOpening: 12,
+    Gate: 13,
+    SealingKey: 14,
+    Begin: 15,
+    Begun: 16,
+    Invitation: 17,
+    Sealed: 18,
+    Relayed: 19,
+    Batch: 20,
+    Receipt: 21,
+    Told: 22,
+}
+"""The number of each message on the wire. A number is never given twice."""
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message."""
+    parts: list[bytes | memoryview] = [b""]
+    for name, codec in _LAYOUTS[type(message)]:
+        parts += codec.write(getattr(message, name))
+    size = _HEADER.size + sum(len(part) for part in parts)
+    parts[0] = _HEADER.pack(_MAGIC, VERSION, KINDS[type(message)], size)
+    return b"".join(parts)
+
+
+def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
+    """The message in ``data``, which must be of the ``expected`` type; anything else is a ``ProtocolError``.
+
+    Each vector of the message must have the length that ``sizes`` gives under its name.
+    """
+    view = memoryview(data)
+    reader = Reader((view if isinstance(view.obj, bytes) else memoryview(bytes(view))).cast("B"))
+    magic, version, kind, size = _HEADER.unpack(reader.take(_HEADER.size))
+    if magic != _MAGIC:
+        raise ProtocolError("not a precad message")
+    if version != VERSION:
+        raise ProtocolError(f"message version {version}, this program speaks version {VERSION}")
+    if kind != KINDS[expected]:
+        names = {number: name.__name__ for name, number in KINDS.items()}
+        raise ProtocolError(f"got {names.get(kind, f'a message of kind {kind}')}, expected {expected.__name__}")
+    if size != len(reader.data):
+        raise ProtocolError(f"message of {len(reader.data)} bytes says that it has {size}")
+    values = []
+    for name, codec in _LAYOUTS[expected]:
+        value = codec.read(reader)
+        if isinstance(value, np.ndarray):
+            if name not in sizes:
+                raise ValueError(f"give the length of {expected.__name__}.{name} to decode it")
+            check_vector(value, f"{expected.__name__}.{name}", sizes[name], below_p=codec.below_p)
+        values.append(value)
+    if reader.at != size:
+        raise ProtocolError(f"{size - reader.at} bytes after the end of {expected.__name__}")
+    return expected(*values)
+
+
+def _codecs(kind: type[Message]) -> tuple[tuple[str, Codec], ...]:
+    hints = get_type_hints(kind)
+    return tuple((f.name, CODECS[hints[f.name]]) for f in fields(kind))  # type: ignore[arg-type]
+
+
+_LAYOUTS = {kind: _codecs(kind) for kind in KINDS}

@@ -1,0 +1,165 @@
+"""The simulated clients of a round: Algorithm 2 of the paper at the honest ones, anything at the malicious ones."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from precad.data.records import Records
+from precad.errors import PrecadError
+from precad.gradients.engine import PerRecordGradients
+from precad.mpc import fixed_point
+from precad.mpc.prg import Context, Purpose, digest
+from precad.privacy import clipping
+from precad.privacy.sampling import poisson_sample
+from precad.protocol.params import Normalise, Round, Unit
+from precad.simulation import aggregators as protocols
+from precad.simulation.aggregators import Updates
+from precad.simulation.hyperparameters import Hyperparameters, Protocol
+from precad.simulation.problem import Attack, AttackContext
+from precad.simulation.randomness import Randomness
+from precad.simulation.user_code import explained
+
+Floats = NDArray[np.float64]
+GROUP = 16
+"""How many clients compute at a time: memory does not grow with their number."""
+SAMPLES = digest(b"precad samples")
+"""In the place of a task's digest: with one seed, all protocols select the same clients and records."""
+
+
+class SimulatedClients:
+    """All clients of a run. ``attacks`` says what each malicious one sends."""
+
+    def __init__(
+        self,
+        records: Mapping[str, Records],
+        attacks: Mapping[str, Attack],
+        hyperparameters: Hyperparameters,
+        gradients: PerRecordGradients,
+        randomness: Randomness,
+    ) -> None:
+        self._records, self._attacks, self._hyperparameters = records, attacks, hyperparameters
+        self._gradients, self._randomness = gradients, randomness
+        self._fractional_bits = fixed_point.choose_fractional_bits(hyperparameters.client_bound)
+        self._size = sum(map(len, records.values()))
+
+    def updates(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Iterator[Updates]:
+        """What the selected clients send, a few at a time: the malicious ones last, as they may know all others."""
+        malicious = tuple(name for name in names if name in self._attacks)
+        moments = _Moments(theta.size)
+        for group in _in_groups(tuple(name for name in names if name not in self._attacks)):
+            updates = self._honest(round_, group, theta)
+            if malicious:
+                moments.add(self._decoded(round_, x) for x in (updates.honest or updates.malicious).values())
+            yield updates
+        for group in _in_groups(malicious):
+            contexts = (
+                AttackContext(
+                    round=round_,
+                    client=name,
+                    train=partial(self._delta, round_, name, theta),
+                    theta=theta,
+                    learning_rate=self._hyperparameters.learning_rate_at(round_.number),
+                    normaliser=self.normaliser(names),
+                    selected=len(names),
+                    attackers=len(malicious),
+                    honest_mean=moments.mean,
+                    honest_std=moments.std,
+                    rng=self._randomness.generator(f"attack {round_.number} {name}"),
+                )
+                for name in group
+            )
+            yield Updates({}, {context.client: self._attacked(context) for context in contexts})
+
+    def normaliser(self, accepted: tuple[str, ...] | frozenset[str]) -> float:
+        """N: of all clients and their rate, or of those that took part (of at least one record)."""
+        rate = self._hyperparameters.record_rate
+        if self._hyperparameters.normalise is Normalise.CONSTANT:
+            return self._hyperparameters.client_rate * rate * self._size
+        return rate * max(1, sum(len(self._records[name]) for name in accepted))
+
+    def _honest(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Updates:
+        """Algorithm 2, lines 2 to 7."""
+        f, bound = round_.params.fractional_bits, round_.params.client_bound
+        deltas = -self._sums(round_, names, theta)
+        if self._hyperparameters.protocol is Protocol.PLAIN:
+            return Updates({}, dict(zip(names, deltas, strict=True)))
+        if self._hyperparameters.clip_after_noise:
+            return Updates(dict(zip(names, deltas, strict=True)), {})
+        floats = self._decoded(round_, deltas)
+        clipped = protocols.on_both_cores(lambda delta: clipping.encode_clipped(delta, bound, f), floats)
+        return Updates(dict(zip(names, clipped, strict=True)), {})
+
+    def _delta(self, round_: Round, name: str, theta: Floats) -> Floats:
+        """Algorithm 2, lines 2 to 6."""
+        delta: Floats = self._decoded(round_, -self._sums(round_, (name,), theta))[0]
+        return delta
+
+    def _attacked(self, context: AttackContext) -> Floats:
+        with explained(f"the attack of {context.client} fails"):
+            sent = np.asarray(self._attacks[context.client](context), np.float64)
+        if sent.shape != context.theta.shape:
+            raise PrecadError(
+                f"the attack of {context.client} must return a vector of {context.theta.size} entries, "
+                f"got shape {sent.shape}"
+            )
+        return sent
+
+    def rehearse(self, names: tuple[str, ...], theta: Floats) -> None:
+        """Take the first record of each client through the model."""
+        self._sums_of(dict.fromkeys(names, np.zeros(1, np.int64)), theta, 0)
+
+    def _sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
+        """Algorithm 2, lines 2 to 6, for several clients in one pass: the sums of their samples' gradients."""
+        samples = {}
+        for name in names:
+            stream = self._randomness.stream(Purpose.SAMPLE, Context(SAMPLES, round_.number, name))
+            samples[name] = poisson_sample(stream, len(self._records[name]), self._hyperparameters.record_rate)
+        return self._sums_of(samples, theta, round_.number)
+
+    def _sums_of(self, samples: Mapping[str, NDArray[np.int64]], theta: Floats, number: int) -> NDArray[Any]:
+        """Clipped ones are integers on the grid, plain ones floats."""
+        private = self._hyperparameters.protocol is not Protocol.PLAIN
+        clip = private and self._hyperparameters.unit is Unit.RECORD
+        drawn = [self._records[name].batch(indices) for name, indices in samples.items() if len(indices)]
+        if not drawn:
+            return np.zeros((len(samples), theta.size), np.int64 if clip else np.float64)
+        inputs, targets = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        batch = theta, inputs, targets, np.array([len(indices) for indices in samples.values()], np.int64)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._randomness.torch_seed("dropout", number))
+            if not clip:
+                return self._gradients.sums(*batch, finite=private)
+            bound = self._hyperparameters.record_bound
+            return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=self._fractional_bits)
+
+    @staticmethod
+    def _decoded(round_: Round, x: NDArray[Any]) -> Floats:
+        """As floats, what may be on the grid."""
+        return fixed_point.decode(x, round_.params.fractional_bits) if x.dtype == np.int64 else x
+
+
+class _Moments:
+    """Mean and standard deviation of vectors that come one by one (Welford, 1962)."""
+
+    def __init__(self, dim: int) -> None:
+        self.mean, self._squares, self._count = np.zeros(dim), np.zeros(dim), 0
+
+    @property
+    def std(self) -> Floats:
+        return np.sqrt(self._squares / max(1, self._count))
+
+    def add(self, vectors: Iterator[Floats]) -> None:
+        for x in vectors:
+            self._count += 1
+            away = x - self.mean
+            self.mean = self.mean + away / self._count
+            self._squares += away * (x - self.mean)
+
+
+def _in_groups(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for start in range(0, len(names), GROUP):
+        yield names[start : start + GROUP]

@@ -1,0 +1,240 @@
+"""A forger as strong as the protocol lets it be: every claim it can make true it makes true.
+
+So a false vector is caught by the one check that is there to catch it. Used by ``cheating.py``.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from precad.errors import PrecadError
+from precad.mpc import field, sharing, wires
+from precad.mpc.field import FieldVector, P
+from precad.mpc.prg import Stream
+from precad.mpc.projection import ROWS
+from precad.mpc.wires import M
+from precad.protocol import digests, submission
+from precad.protocol.messages import Header, PartA, PartB, decode, encode
+from precad.protocol.norm_proof import Shape
+from precad.protocol.params import Round, Validation
+from precad.protocol.submission import ClientSecrets, Submission
+
+Edit = Callable[[FieldVector], None]
+"""A change to a vector, in place."""
+
+
+def forge(
+    round_: Round,
+    client: str,
+    x: FieldVector,
+    *,
+    h: int | None = None,
+    claimed_h: int | None = None,
+    proof_of: FieldVector | None = None,
+    edit_bits: Edit | None = None,
+    edit_tail: Edit | None = None,
+    edit_share: Edit | None = None,
+    secrets: ClientSecrets | None = None,
+) -> Submission:
+    """Submit any x ∈ F^d, with the most plausible proof there is.
+
+    Shared is (x, ``h``); proved is ``proof_of``, with ``claimed_h``. ``edit_bits`` changes the bits before their
+    squares are claimed, ``edit_tail`` any claim, ``edit_share`` the words of A's share before they are committed to.
+    """
+    secrets = secrets or ClientSecrets.fresh()
+    h = int(field.lift(x).astype(object).sum()) // 2 if h is None else h
+    share = sharing.share_a(np.append(x, np.uint64(h % P)), secrets.seed_b, round_.context(client))
+    words = _edited(share, edit_share)
+    commitment_a = digests.commit_a(secrets.salt_a, words)
+    commitment_b = digests.commit_b(secrets.salt_b, secrets.seed_b)
+    tail = np.empty(0, np.uint64)
+    if round_.params.validation is Validation.PROOF:
+        masks = [submission.masks_of(round_, client, seed) for seed in (secrets.seed_a, secrets.seed_b)]
+        z = submission.projections(round_, client, commitment_a, commitment_b)
+        claims = forged_tail(
+            submission.proof_shape(round_.params),
+            x if proof_of is None else proof_of,
+            h if claimed_h is None else claimed_h,
+            field.add(*masks),
+            z,
+            edit_bits,
+        )
+        tail = field.sub(_edited(claims, edit_tail), submission.tail_b(round_, client, secrets.seed_b))
+    part_a = PartA(secrets.salt_a, secrets.seed_a, commitment_b, words, tail)
+    part_b = PartB(secrets.salt_b, secrets.seed_b, commitment_a)
+    named = digests.part_a(part_a, commitment_a), digests.part_b(part_b, commitment_b)
+    header = Header(round_.task, round_.number, round_.model, client, commitment_a, commitment_b, *named)
+    return Submission(encode(header), _encode_anything(part_a), encode(part_b))
+
+
+def _edited(vector: FieldVector, edit: Edit | None) -> FieldVector:
+    changed = vector.copy()
+    if edit is not None:
+        edit(changed)
+    return changed
+
+
+def _encode_anything(part: PartA) -> bytes:
+    """The bytes of a part whose share may have words of p or more, which the codec would not send."""
+    raw = encode(replace(part, share=np.zeros_like(part.share)))
+    start = len(raw) - 8 * (part.tail.size + 1 + part.share.size)
+    return raw[:start] + part.share.tobytes() + raw[start + 8 * part.share.size :]
+
+
+def forged_tail(
+    shape: Shape, x: FieldVector, h: int, masks: FieldVector, z: Stream, edit_bits: Edit | None
+) -> FieldVector:
+    """The claims of an honest prover, computed mod p; a number with too many bits loses the upper ones."""
+    slack = (shape.squared_bound - field.dot(x, x)) % P
+    u = [(value - h + shape.window) % P for value in _project(x, z)]
+    bits = [slack >> i & 1 for i in range(shape.norm_bits)]
+    bits += [value >> i & 1 for value in u for i in range(shape.projection_bits)]
+    beta = _edited(np.array(bits, np.uint64), edit_bits)
+    polynomial = [field.dot(values, values) for values in _values(x, masks[: shape.entry_wires])]
+    claims = np.array(polynomial[:M] + polynomial[M + 1 :], np.uint64)
+    return np.concatenate([beta, claims, wires.squares(beta, masks[shape.entry_wires :])])
+
+
+def _values(x: FieldVector, masks: FieldVector) -> Iterator[FieldVector]:
+    """The values of all wires at 0, at 1, …, at 2m."""
+    for t in range(2 * M + 1):
+        values = np.empty(masks.size, np.uint64)
+        wires.evaluate(x, masks, wires.lagrange(M + 1, t), values)
+        yield values
+
+
+def _project(x: FieldVector, z: Stream) -> list[int]:
+    """Z·x mod p."""
+    words = np.empty(2 * x.size, np.uint64)
+    z.fill_words(words)
+    rows = np.unpackbits(words.view(np.uint8).reshape(x.size, ROWS // 8), axis=1, bitorder="little").astype(np.int64)
+    low, high = (x & np.uint64(0xFFFFFFFF)).astype(np.int64), (x >> np.uint64(32)).astype(np.int64)
+    return [(int(a) + (int(b) << 32)) % P for a, b in zip(low @ rows, high @ rows, strict=True)]
+
+
+def honest(round_: Round) -> FieldVector:
+    """A vector well within its bound."""
+    return scaled(round_, 0.4)
+
+
+def just_over(round_: Round) -> FieldVector:
+    """The smallest squared norm over the bound: S + 1."""
+    return _with_entries(round_, _sum_of_squares(round_.params.squared_bound + 1))
+
+
+def scaled(round_: Round, factor: float) -> FieldVector:
+    """A vector of norm factor·C, all entries equal."""
+    entry = math.ceil(factor * math.sqrt(round_.params.squared_bound / round_.params.dim))
+    return np.full(round_.params.dim, entry, np.uint64)
+
+
+def wrapped(round_: Round, count: int) -> FieldVector:
+    """``count`` huge entries whose squares add up to a little over a multiple of p: the norm wraps to a small one."""
+    count = min(count, round_.params.dim)
+    generator = np.random.default_rng(count)
+    entries = [int(v) for v in generator.integers(1 << 29, 1 << 30, count - 1)]
+    total = sum(v * v for v in entries)
+    multiple = -(-total // P) * P if total else P
+    entries.append(math.isqrt(multiple - total - 1) + 1)
+    return _with_entries(round_, entries)
+
+
+def near_half(round_: Round, offset: int) -> FieldVector:
+    """Entries near ±p/2, where the centred lift changes sign."""
+    return _with_entries(round_, [(P // 2 + offset + i) % P for i in range(min(round_.params.dim, 4))])
+
+
+def null_norm(round_: Round) -> FieldVector:
+    """Three entries with x·x ≡ 0 mod p."""
+    for a in range(1, 1000):
+        rest = -(a * a + 1) % P
+        root = pow(rest, (P + 1) // 4, P)  # p ≡ 3 mod 4
+        if root * root % P == rest:
+            return _with_entries(round_, [a, 1, root])
+    raise PrecadError("half of all numbers are squares")
+
+
+def known_projections(round_: Round, client: str) -> FieldVector:
+    """A huge vector with x·x ≡ 0 whose 128 projections are all 0, for the Z of *another* submission of the client.
+
+    A client that knew Z before it fixed x would win like this; it needs 131 dimensions.
+    """
+    decoy = forge(round_, client, np.zeros(round_.params.dim, np.uint64))
+    header = decode(decoy.header, Header)
+    z = submission.projections(round_, client, header.commitment_a, header.commitment_b)
+    words = np.empty(2 * 131, np.uint64)
+    z.fill_words(words)
+    rows = np.unpackbits(words.view(np.uint8).reshape(131, 16), axis=1, bitorder="little").T
+    a, b, c, *_ = (np.array(vector, np.uint64) for vector in _kernel([[int(v) for v in row] for row in rows]))
+    aa = field.dot(a, a)
+    for s in range(1000):  # half of them have a t for which the square of t·a + (b + s·c) is 0
+        b_s = field.axpy(s, c, b)
+        ab, bb = field.dot(a, b_s), field.dot(b_s, b_s)
+        root = pow(ab * ab - aa * bb, (P + 1) // 4, P)
+        if (root * root - ab * ab + aa * bb) % P == 0:
+            return _with_entries(round_, field.axpy((root - ab) * pow(aa, -1, P), a, b_s).tolist())
+    raise PrecadError("half of all numbers are squares")
+
+
+def best_ground_salts(round_: Round, client: str, tries: int) -> tuple[FieldVector, ClientSecrets]:
+    """The entry ⌈√p⌉, with the salts out of many under which the most rows of Z miss it."""
+    x = wrapped(round_, 1)
+    extended = np.append(x, np.uint64(int(x[0]) // 2))
+    first = ClientSecrets.fresh()
+    share = sharing.share_a(extended, first.seed_b, round_.context(client))
+    commitment_a = digests.commit_a(first.salt_a, share)
+    best, fewest = first, ROWS
+    words = np.empty(2, np.uint64)
+    for _ in range(tries):
+        secrets = replace(first, salt_b=ClientSecrets.fresh().salt_b)
+        commitment_b = digests.commit_b(secrets.salt_b, secrets.seed_b)
+        submission.projections(round_, client, commitment_a, commitment_b).fill_words(words)
+        hits = int(np.bitwise_count(words).sum())
+        if hits < fewest:
+            best, fewest = secrets, hits
+    return x, best
+
+
+def _with_entries(round_: Round, entries: list[int]) -> FieldVector:
+    """A vector with these first entries, and zeros."""
+    x = np.zeros(round_.params.dim, np.uint64)
+    x[: len(entries)] = entries
+    return x
+
+
+def _sum_of_squares(n: int) -> list[int]:
+    """n as a sum of squares, greedily: each step takes the square root of what is left."""
+    squares = []
+    while n:
+        squares.append(math.isqrt(n))
+        n -= squares[-1] ** 2
+    return squares
+
+
+def _kernel(rows: list[list[int]]) -> list[list[int]]:
+    """A basis of what a matrix over F_p maps to 0."""
+    matrix = [row[:] for row in rows]
+    width = len(matrix[0])
+    pivots: list[int] = []
+    for column in range(width):
+        pivot = next((i for i in range(len(pivots), len(matrix)) if matrix[i][column]), None)
+        if pivot is None:
+            continue
+        matrix[len(pivots)], matrix[pivot] = matrix[pivot], matrix[len(pivots)]
+        top = matrix[len(pivots)]
+        inverse = pow(top[column], -1, P)
+        top[:] = [v * inverse % P for v in top]
+        for row in matrix:
+            factor = row[column]
+            if row is not top and factor:
+                row[:] = [(v - factor * t) % P for v, t in zip(row, top, strict=True)]
+        pivots.append(column)
+    basis = []
+    for free in sorted(set(range(width)) - set(pivots)):
+        vector = [int(i == free) for i in range(width)]
+        for i, column in enumerate(pivots):
+            vector[column] = -matrix[i][free] % P
+        basis.append(vector)
+    return basis

@@ -1,0 +1,167 @@
+"""What a training run is, apart from its model and data: the paper's symbols, checked at birth."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from precad.mpc.fixed_point import check_positive
+from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, draws_seen, with_sampler
+from precad.protocol.params import Noise, Normalise, Params, Unit, Validation
+from precad.protocol.update import Optimiser
+
+
+class Protocol(Enum):
+    """How the clients' updates become the noisy sum (paper, Table 1)."""
+
+    PRECAD = "precad"
+    """Shares for two servers, validation, noise σ·R' by each."""
+    PLAIN = "plain"
+    """No clipping, no noise: not private, not robust."""
+    CDP = "cdp"
+    """Central: one trusted server sees every update and adds noise σ·R' once."""
+    LDP = "ldp"
+    """Local: each client adds noise σ·R' to what it sends in the clear."""
+    DDP = "ddp"
+    """Distributed: each client adds σ·R'/√τ, for a sum that nobody sees without at least τ honest noises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """The numbers of a run. An impossible one is a ``ValueError`` that says why.
+
+    A choice may be given as its value in a file, as ``protocol="ldp"``.
+    """
+
+    rounds: int
+    """T, the number of rounds."""
+    client_rate: float
+    """q, the probability that a client is selected in a round."""
+    record_rate: float
+    """p, the probability that one of its records is in its sample."""
+    record_bound: float
+    """R, the bound on the norm of one record's gradient."""
+    client_bound: float
+    """C, the bound on the norm of a client's update."""
+    noise_multiplier: float
+    """σ: each server's noise has standard deviation σ times the sensitivity."""
+    learning_rate: float
+    """η, in the first round."""
+    final_learning_rate: float | None = None
+    """η in the last round; it falls along a line. Constant if not given."""
+    optimiser: Optimiser = Optimiser.SGD
+    protocol: Protocol = Protocol.PRECAD
+    validation: Validation = Validation.PROOF
+    noise: Noise = Noise.SERVER
+    unit: Unit = Unit.RECORD
+    normalise: Normalise = Normalise.CONSTANT
+    defence: str | None = None
+    """Of ``plain``: a rule of ``lab/defences/names.py``, or ``module:function``, in place of the mean."""
+    assumed_malicious: float = 0.2
+    """The part of a round's clients that a defence takes for malicious."""
+    clip_after_noise: bool = False
+    """Of ``ldp``: submissions are cut to C with their noise, and not before (paper, Robustness against Backdoors)."""
+    honest_clients: int | None = None
+    """τ of ``ddp``: q·n, rounded, if not given."""
+    delta: float = 1e-5
+    """δ, far below one over the number of records."""
+    budget: float | None = None
+    """The most ε against a server that a client spends: it sits out the rounds that would pass it."""
+
+    def __post_init__(self) -> None:
+        for name, kind in _CHOICES.items():
+            object.__setattr__(self, name, _chosen(name, kind, getattr(self, name)))
+        if type(self.rounds) is not int or self.rounds < 1:
+            raise ValueError(f"rounds T must be a whole number of at least 1, got {self.rounds}")
+        for name in ("client_rate", "record_rate"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in (0, 1], got {getattr(self, name)}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be in (0, 1), far below one over the number of records; got {self.delta}")
+        positive = ("record_bound", "client_bound", "noise_multiplier", "learning_rate")
+        optional = [name for name in ("final_learning_rate", "budget") if getattr(self, name) is not None]
+        for name in (*positive, *optional):
+            check_positive(name, getattr(self, name))
+        if self.honest_clients is not None and self.honest_clients < 1:
+            raise ValueError(f"honest_clients τ must be at least 1, got {self.honest_clients}")
+        if self.defence is not None and self.protocol is not Protocol.PLAIN:
+            raise ValueError(f"a defence must see the updates: it needs protocol plain, got {self.protocol.value}")
+        if not 0 <= self.assumed_malicious < 0.5:
+            raise ValueError(f"assumed_malicious must be in [0, 0.5), got {self.assumed_malicious}")
+        if self.clip_after_noise and (self.protocol is not Protocol.LDP or self.unit is not Unit.RECORD):
+            raise ValueError("clip_after_noise needs protocol ldp and the record as the unit")
+
+    def params(self, dim: int, clients: int) -> Params:
+        """The protocol's parameters, for a model of ``dim`` parameters."""
+        return Params(
+            dim=dim,
+            clients=clients,
+            record_bound=self.record_bound,
+            client_bound=self.client_bound,
+            noise_multiplier=self.noise_multiplier,
+            validation=self.validation,
+            noise=self.noise,
+            unit=self.unit,
+        )
+
+    def learning_rate_at(self, round_: int) -> float:
+        """η in a round, counted from 0."""
+        last = self.learning_rate if self.final_learning_rate is None else self.final_learning_rate
+        return self.learning_rate + (last - self.learning_rate) * round_ / max(1, self.rounds - 1)
+
+    def noise_seen(self, adversary: Adversary) -> float | None:
+        """σ as an adversary sees it, or None if nothing protects against it (paper, Table 1)."""
+        sigma = self.noise_multiplier
+        if self.protocol is Protocol.PRECAD:
+            each = sigma if self.noise is Noise.SERVER else sigma / math.sqrt(2)
+            return each if adversary is Adversary.SERVER else math.sqrt(2) * each
+        if self.protocol is Protocol.PLAIN or (self.protocol is Protocol.CDP and adversary is Adversary.SERVER):
+            return None
+        return sigma
+
+    def epsilon(self, adversary: Adversary, participations: int, dim: int) -> float:
+        """What so many rounds cost, by the rigorous accountant (PROTOCOL §7a).
+
+        Infinite without protection, and where so little of it is left that the sampler's distance exceeds δ
+        (from ε ≈ 20 on).
+        """
+        sigma = self.noise_seen(adversary)
+        if sigma is None:
+            return math.inf if participations else 0.0
+        rate = self.record_rate if self.unit is Unit.RECORD else 1.0
+        mechanism = Mechanism(sigma, rate, participations)
+        draws = draws_seen(adversary, dim)
+        return with_sampler(
+            lambda left: PldAccountant(interval=1e-3).epsilon(mechanism, left), participations, self.delta, draws
+        )
+
+    def most_participations(self, dim: int) -> int:
+        """How many rounds a client may take part in before its budget is spent: T if it has none."""
+        if self.budget is None:
+            return self.rounds
+        low, high = 0, self.rounds
+        while low < high:
+            middle = (low + high + 1) // 2
+            affordable = self.epsilon(Adversary.SERVER, middle, dim) <= self.budget
+            low, high = (middle, high) if affordable else (low, middle - 1)
+        if low == 0:
+            once = self.epsilon(Adversary.SERVER, 1, dim)
+            raise ValueError(f"a budget of ε = {self.budget} does not pay for one round, which costs {once:.4g}")
+        return low
+
+
+_CHOICES: dict[str, type[Enum]] = {
+    "optimiser": Optimiser,
+    "protocol": Protocol,
+    "validation": Validation,
+    "noise": Noise,
+    "unit": Unit,
+    "normalise": Normalise,
+}
+
+
+def _chosen(name: str, kind: type[Enum], value: object) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        allowed = ", ".join(str(member.value) for member in kind)
+        raise ValueError(f"{name} must be one of {allowed}; got {value!r}") from None

@@ -1,0 +1,251 @@
+"""A run on disk: what is there at any moment suffices to go on.
+
+::
+
+    config.toml     what the run is
+    machine.json    where its data are, and on what it computes
+    about.json      which versions made it, its parameters and its clients
+    root.key        its private randomness, until it ends; none with a seed
+    checkpoint.npz  the model and the counts after some round
+    metrics.jsonl   a line a round
+    ledger.sqlite   who took part, for ever
+    model.pt, summary.json, curves.png, report.html   at the end
+
+A round that came after the last checkpoint is played again with the same randomness: it is the same round.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from precad.errors import PrecadError
+from precad.mpc.prg import digest
+from precad.mpc.secret import Secret
+from precad.privacy.ledger import Ledger, Terms
+from precad.protocol.update import Model
+from precad.simulation.progress import Progress
+from precad.simulation.randomness import Randomness
+
+
+class RunError(PrecadError):
+    """A run's folder that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The figures of one round, as they are written down."""
+
+    round: int
+    selected: int
+    rejected: dict[str, str]
+    update_norm: float
+    seconds: dict[str, float]
+    private: bool
+    """Whether nobody can take the noise away: not with a seed."""
+    test_accuracy: float | None = None
+    test_loss: float | None = None
+    epsilon_server: float | None = None
+    epsilon_clients: float | None = None
+
+
+class RunFolder:
+    """An existing run's folder, locked against a second process until :meth:`close`."""
+
+    def __init__(self, path: Path) -> None:
+        if not (path / _CONFIG).is_file():
+            raise RunError(f"there is no run in {path}: {_CONFIG} is missing")
+        self.path = path
+        self._lock = (path / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise RunError(f"{path} is in use by another process") from None
+        self._metrics: IO[str] | None = None
+        if self.finished:
+            (path / _KEY).unlink(missing_ok=True)
+
+    @classmethod
+    def create(cls, path: Path, config: str, randomness: Randomness, machine: Mapping[str, str | None]) -> "RunFolder":
+        """A new run: the folder appears whole or not at all. ``machine``: what only this machine needs to know."""
+        if path.exists():
+            raise RunError(f"{path} exists: choose another name, or continue it with `precad resume {path}`")
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.mkdir(parents=True)
+        try:
+            (draft / _CONFIG).write_text(config)
+            (draft / _MACHINE).write_text(json.dumps({**machine, "config": _digest(config)}))
+            if randomness.seed is None:
+                _write_secret(draft / _KEY, randomness.root)
+            draft.rename(path)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return cls(path)
+
+    @property
+    def config(self) -> str:
+        """The text of the configuration."""
+        return (self.path / _CONFIG).read_text()
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """What :meth:`create` was told of the machine."""
+        try:
+            machine: dict[str, str] = json.loads((self.path / _MACHINE).read_text())
+            whole = machine.keys() >= {"data", "device", "config"}
+        except (OSError, ValueError, AttributeError):
+            whole = False
+        if not whole:
+            raise RunError(f"{self.path / _MACHINE} is missing or damaged")
+        return machine
+
+    def describe(self, about: dict[str, Any]) -> None:
+        """Write down, once, what the run knows of itself when it begins."""
+        if not (self.path / _ABOUT).exists():
+            draft = self.path / f"{_ABOUT}.draft"
+            draft.write_text(json.dumps(about) + "\n")
+            draft.replace(self.path / _ABOUT)
+
+    def check_config(self) -> None:
+        """Refuse a configuration that is not what the run began with: the same noise must not hide another sum."""
+        if self.machine["config"] != _digest(self.config):
+            raise RunError(f"{self.path / _CONFIG} was changed since the run began: a change is a new run")
+
+    def randomness(self, seed: int | None) -> Randomness:
+        """What the run was begun with."""
+        if seed is not None:
+            return Randomness.repeatable(seed)
+        try:
+            return Randomness(Secret((self.path / _KEY).read_bytes()), None)
+        except (OSError, ValueError):
+            raise RunError(f"{self.path / _KEY} is missing or damaged: the run cannot go on") from None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "summary.json").is_file()
+
+    def open_ledger(self, terms: Terms) -> Ledger:
+        """The run's ledger, made at the first call."""
+        return Ledger(self.path / "ledger.sqlite", terms)
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint; the old one stays until the new one is whole."""
+        model = progress.model
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        draft = self.path / f"{_CHECKPOINT}.draft"
+        with draft.open("wb") as out:
+            np.savez(
+                out,
+                theta=model.theta,
+                first=model.first,
+                second=model.second,
+                steps=model.steps,
+                round=progress.round,
+                participations=progress.participations,
+            )
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(self.path / _CHECKPOINT)
+
+    def load(self) -> Progress | None:
+        """The last checkpoint, if there is one; later lines of the metrics are dropped, to be written again."""
+        progress = self._read_checkpoint()
+        done = 0 if progress is None else progress.round
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["round"] <= done]
+        if len(kept) != done:
+            raise RunError(f"{self.path / _METRICS} has {len(kept)} of the {done} rounds that were played")
+        if kept or (self.path / _METRICS).exists():
+            draft = self.path / f"{_METRICS}.draft"
+            draft.write_text("".join(kept))
+            draft.replace(self.path / _METRICS)
+        return progress
+
+    def append(self, metrics: Metrics) -> None:
+        """Write down one round."""
+        if self._metrics is None:
+            self._metrics = (self.path / _METRICS).open("a")
+        values = ((item.name, getattr(metrics, item.name)) for item in fields(metrics))
+        line = {name: value for name, value in values if value is not None}
+        self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
+        self._metrics.flush()
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """What was written down so far."""
+        path = self.path / _METRICS
+        if not path.exists():
+            return
+        try:
+            lines = [json.loads(line) for line in _whole_lines(path)]
+            whole = all(isinstance(line["round"], int) and line.keys() >= _ALWAYS for line in lines)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            whole = False
+        if not whole:
+            raise RunError(f"{path} is damaged")
+        yield from lines
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write the summary, which makes the run finished, and erase its private randomness."""
+        draft = self.path / "summary.json.draft"
+        with draft.open("w") as out:
+            out.write(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(self.path / "summary.json")
+        (self.path / _KEY).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let other processes in."""
+        if self._metrics is not None:
+            with suppress(OSError):  # of a full disk, which was reported when the line was written
+                self._metrics.close()
+        self._lock.close()
+
+    def _read_checkpoint(self) -> Progress | None:
+        try:
+            with np.load(self.path / _CHECKPOINT, allow_pickle=False) as stored:
+                model = Model(stored["theta"], stored["first"], stored["second"], int(stored["steps"]))
+                return Progress(model, int(stored["round"]), stored["participations"])
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # zipfile and numpy raise nearly anything on damaged files
+            raise RunError(f"{self.path / _CHECKPOINT} is damaged: {error}") from None
+
+
+_CONFIG, _MACHINE, _KEY = "config.toml", "machine.json", "root.key"
+_CHECKPOINT, _METRICS, _ABOUT = "checkpoint.npz", "metrics.jsonl", "about.json"
+_ALWAYS = {"round", "selected", "rejected", "seconds"}
+"""What every line of the metrics has."""
+
+
+def free_name(parent: Path, stem: str) -> Path:
+    """stem-1, stem-2, …: the first that is not taken."""
+    number = 1
+    while (parent / f"{stem}-{number}").exists():
+        number += 1
+    return parent / f"{stem}-{number}"
+
+
+def _digest(config: str) -> str:
+    return digest(b"precad config", config.encode()).hex()
+
+
+def _write_secret(path: Path, secret: Secret) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(secret.value)
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """All lines but a last one that was cut off."""
+    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,157 @@
+"""A run from its first round, or from where it was cut off, to its last."""
+
+import logging
+import math
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from precad import __version__
+from precad.privacy.accounting import Adversary
+from precad.report import run as report_format
+from precad.report.write import NAME as REPORT
+from precad.report.write import write_report
+from precad.simulation.hyperparameters import Protocol
+from precad.simulation.plain_time import plain_seconds
+from precad.simulation.run_folder import Metrics, RunFolder
+from precad.simulation.trainer import Outcome, Trainer
+
+SAVE_SECONDS = 2.0
+"""A checkpoint is at most so old; the rounds after it are played again."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Where a run stands, for its view and its metrics."""
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    epsilon_server: float
+    epsilon_clients: float
+
+
+OnRound = Callable[[Outcome, Figures | None], None]
+"""Called after every round, with figures where the test set was looked at."""
+
+
+def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round: OnRound) -> Figures:
+    """Play the rounds that are left. A run that is stopped, by whatever, goes on from its last checkpoint."""
+    saved, last = time.monotonic(), trainer.hyperparameters.rounds
+    figures, written = None, trainer.progress
+    if run is not None:
+        run.describe(_about(trainer))
+    if run is not None and written.round == 0:
+        run.save(written)  # the first weights: a round that is played again is the same round
+    try:
+        for outcome in trainer.rounds():
+            looked = outcome.round % evaluate_every == 0 or outcome.round == last
+            figures = measure(trainer) if looked else None
+            if run is not None:
+                run.append(_metrics(outcome, figures, trainer.randomness.seed is None))
+                written = trainer.progress
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    run.save(written)
+                    saved = time.monotonic()
+            on_round(outcome, figures)
+    except KeyboardInterrupt:
+        if run is not None:
+            run.save(written)
+        raise
+    if run is not None:
+        run.save(trainer.progress)
+    return figures or measure(trainer)
+
+
+def measure(trainer: Trainer) -> Figures:
+    """The present figures."""
+    score = trainer.score() if trainer.task.test is not None else None
+    return Figures(
+        trainer.progress.round,
+        score.accuracy if score else None,
+        score.loss if score else None,
+        trainer.epsilon(Adversary.SERVER),
+        trainer.epsilon(Adversary.CLIENTS),
+    )
+
+
+def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
+    """Leave the model, the summary and the page in the folder. A page that fails takes nothing with it."""
+    summary = summarise(trainer, run, figures)
+    draft = run.path / "model.pt.draft"
+    with draft.open("wb") as out:  # torch itself would report a full disk as a bug of its own
+        torch.save(trainer.trained_model().state_dict(), out)
+    draft.replace(run.path / "model.pt")
+    run.finish(summary)
+    try:
+        write_report([report_format.read_run(run.path)], run.path / REPORT)
+    except Exception as error:
+        logging.getLogger(__name__).warning("the run is whole, but its page was not written: %s", error)
+    return summary
+
+
+def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
+    """The end of a run, in figures; an ε that does not exist is null."""
+    seconds, rejected = Counter[str](), Counter[str]()
+    for line in run.metrics():
+        seconds.update(line["seconds"])
+        rejected.update(line["rejected"].keys())
+    counts = dict(zip(trainer.names, trainer.progress.participations.tolist(), strict=True))
+    return {
+        "run": run.path.name,
+        "version": __version__,
+        "protocol": trainer.hyperparameters.protocol.value,
+        "validation": trainer.hyperparameters.validation.value,
+        "rounds": figures.round,
+        "parameters": trainer.params.dim,
+        "clients": len(trainer.names),
+        "test_accuracy": figures.accuracy,
+        "test_loss": _finite(figures.loss),
+        "backdoor_accuracy": None if trainer.task.backdoor is None else trainer.backdoor_score().accuracy,
+        "epsilon_server": _finite(figures.epsilon_server),
+        "epsilon_clients": _finite(figures.epsilon_clients),
+        "delta": trainer.hyperparameters.delta,
+        "participations": max(counts.values()),
+        "rejected": {name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
+        "seconds": dict(seconds),
+        "plain_seconds": _yardstick(trainer, run),
+        "seed": trainer.randomness.seed,
+        "randomness": trainer.randomness.said,
+    }
+
+
+def _yardstick(trainer: Trainer, run: RunFolder) -> float | None:
+    if trainer.hyperparameters.protocol is Protocol.PLAIN:
+        return None
+    return plain_seconds(trainer.task, trainer.hyperparameters, run.machine["device"])
+
+
+def _about(trainer: Trainer) -> dict[str, Any]:
+    versions = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "format": report_format.FORMAT,
+        "version": __version__,
+        "versions": versions | {"machine": f"{platform.system()} {platform.machine()}"},
+        "parameters": trainer.params.dim,
+        "clients": list(trainer.names),
+    }
+
+
+def _metrics(outcome: Outcome, figures: Figures | None, private: bool) -> Metrics:
+    reasons = {name: rejected.reason.name.lower() for name, rejected in outcome.rejected.items()}
+    common = outcome.round, len(outcome.selected), reasons, outcome.update_norm, dict(outcome.seconds), private
+    if figures is None:
+        return Metrics(*common)
+    epsilons = _finite(figures.epsilon_server), _finite(figures.epsilon_clients)
+    return Metrics(*common, figures.accuracy, _finite(figures.loss), *epsilons)
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,104 @@
+"""The commands of those who run a task, as a user types them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from precad.cli.app import app
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refuse(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 2, result.output
+    return result.output
+
+
+@pytest.fixture
+def draft(tmp_path: Path) -> Path:
+    for kind, name in (("server", "alpha"), ("server", "beta"), ("client", "bank"), ("client", "lab")):
+        run("keys", "new", kind, name, "--folder", tmp_path)
+    np.save(tmp_path / "model.npy", np.zeros(10))
+    servers = ("--server-a", tmp_path / "alpha.pub", "--server-b", tmp_path / "beta.pub")
+    limits = ("--rounds", 20, "--participations", 10, "--budget", 5)
+    run("task", "new", tmp_path / "task.json", *servers, "--model", tmp_path / "model.npy", *limits)
+    return tmp_path / "task.json"
+
+
+def test_from_keys_to_a_digest(draft: Path) -> None:
+    folder = draft.parent
+    assert "the roster is empty" in run("task", "show", draft)
+    assert "roster is empty" in refuse("task", "digest", draft)
+    run("roster", "add", draft, folder / "bank.pub", "--records", 600)
+    first = run("task", "digest", draft)
+    run("roster", "add", draft, folder / "lab.pub", "--records", 700)
+    assert run("task", "digest", draft) != first
+    assert "lab  700 records" in run("roster", "show", draft)
+    assert [member["name"] for member in json.loads(run("roster", "show", draft, "--json"))] == ["bank", "lab"]
+    run("roster", "remove", draft, "lab")
+    assert run("task", "digest", draft) == first
+    shown = run("task", "show", draft)
+    assert "cost at most  ε = " in shown
+    assert first.strip() in shown
+    assert json.loads(run("task", "show", draft, "--json"))["digest"] == first.strip()
+
+
+def test_nothing_secret_is_printed(tmp_path: Path) -> None:
+    output = run("keys", "new", "server", "alpha", "--folder", tmp_path)
+    for name in ("alpha.key", "alpha.tls.key"):
+        secret = (tmp_path / name).read_text().splitlines()[1]
+        assert secret not in output
+
+
+def test_mistakes_are_one_sentence(draft: Path) -> None:
+    folder = draft.parent
+    assert "not overwritten" in refuse("keys", "new", "client", "bank", "--folder", folder)
+    assert "lab is not in the roster" in refuse("roster", "remove", draft, "lab")
+    assert "cannot read" in refuse("roster", "add", draft, folder / "none.pub", "--records", 1)
+    again = ("task", "new", draft, "--server-a", folder / "alpha.pub", "--server-b", folder / "beta.pub")
+    limits = ("--rounds", 20, "--participations", 10, "--budget", 5)
+    assert "not overwritten" in refuse(*again, "--model", folder / "model.npy", *limits)
+    other = (*again[:2], folder / "other.json", *again[3:])
+    assert "cannot read a model" in refuse(*other, "--model", folder / "alpha.pub", *limits)
+    np.save(folder / "wrong.npy", np.zeros(10, np.float32))
+    assert "float64" in refuse(*other, "--model", folder / "wrong.npy", *limits)
+
+
+def test_kits_and_audit(draft: Path) -> None:
+    folder = draft.parent
+    run("roster", "add", draft, folder / "bank.pub", "--records", 600)
+    run("kit", "server-a", draft, folder / "a", "--model", folder / "model.npy")
+    run("kit", "server-b", draft, folder / "b", "--model", folder / "model.npy")
+    run("kit", "client", draft, "bank", folder / "bank")
+    assert (folder / "a" / "a.toml").exists()
+    assert (folder / "b" / "b.toml").exists()
+    assert "has not run yet" in refuse("status", "--config", folder / "b" / "b.toml")
+    assert "cannot read" in refuse("server", "--config", folder / "none.toml")
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text("")
+    agreed = run("audit", folder / "a.log", folder / "b.log", "--task", draft)
+    assert agreed == "both servers agree on all 0 opened rounds\n"
+    (folder / "a.log").write_text("junk\n")
+    assert "A's log, line 1: not a line" in refuse("audit", folder / "a.log", folder / "b.log", "--task", draft)
+    assert "not a client's log" in refuse(
+        "audit", folder / "b.log", folder / "b.log", folder / "b.log", "--task", draft
+    )
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; import precad.cli.app as a; a.app(['server', '--config', 'x.toml'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "Error: uvicorn is not installed: pip install 'precad[server]'\n"

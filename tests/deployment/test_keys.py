@@ -1,0 +1,78 @@
+"""Keys: private files are private, never overwritten; what is signed is what was meant."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from precad.deployment import keys
+from precad.mpc.prg import digest
+from tests.deployment.world import NOW
+
+
+def test_files_of_a_client(tmp_path: Path) -> None:
+    identity = keys.new_client(tmp_path, "bank")
+    assert stat.S_IMODE((tmp_path / "bank.key").stat().st_mode) == 0o600
+    assert keys.load_public(tmp_path / "bank.pub") == identity
+    assert keys.load_private(tmp_path / "bank.key").public_key().public_bytes_raw() == identity.key
+
+
+def test_files_of_a_server(tmp_path: Path) -> None:
+    identity = keys.new_server(tmp_path, "alpha", NOW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "alpha.key",
+        "alpha.pub",
+        "alpha.tls.key",
+        "alpha.tls.pem",
+    ]
+    for name in ("alpha.key", "alpha.tls.key"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    assert keys.load_public(tmp_path / "alpha.pub") == identity
+    assert len(identity.fingerprint) == 64
+
+
+def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
+    keys.new_client(tmp_path, "bank")
+    before = (tmp_path / "bank.key").read_bytes()
+    with pytest.raises(ValueError, match="exists and is not overwritten"):
+        keys.new_client(tmp_path, "bank")
+    assert (tmp_path / "bank.key").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "é", "x" * 65])
+def test_a_name_is_a_file_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        keys.new_client(tmp_path, name)
+
+
+def test_bad_files_are_refused_in_words(tmp_path: Path) -> None:
+    keys.new_client(tmp_path, "bank")
+    os.chmod(tmp_path / "bank.key", 0o640)
+    with pytest.raises(ValueError, match="can be read by others"):
+        keys.load_private(tmp_path / "bank.key")
+    with pytest.raises(ValueError, match="cannot read"):
+        keys.load_private(tmp_path / "none.key")
+    (tmp_path / "junk.key").write_text("junk")
+    (tmp_path / "junk.key").chmod(0o600)
+    with pytest.raises(ValueError, match="not an Ed25519 private key"):
+        keys.load_private(tmp_path / "junk.key")
+    keys.new_server(tmp_path, "alpha", NOW)
+    with pytest.raises(ValueError, match="not an Ed25519 private key"):
+        keys.load_private(tmp_path / "alpha.tls.key")
+    for text in ("{}", "[]", '{"name": "a", "key": 3}', '{"name": "a", "key": "00"}', "nothing"):
+        (tmp_path / "bad.pub").write_text(text)
+        with pytest.raises(ValueError, match="not a public key file"):
+            keys.load_public(tmp_path / "bad.pub")
+    with pytest.raises(ValueError, match="cannot read"):
+        keys.load_public(tmp_path / "none.pub")
+
+
+def test_signatures(tmp_path: Path) -> None:
+    identity = keys.new_client(tmp_path, "bank")
+    statement = digest(b"precad test", b"x")
+    signature = keys.sign(keys.load_private(tmp_path / "bank.key"), statement)
+    assert keys.is_signed(identity.key, statement, signature)
+    assert not keys.is_signed(identity.key, digest(b"precad test", b"y"), signature)
+    assert not keys.is_signed(identity.key, statement, signature[:-1])
+    assert not keys.is_signed(bytes(32), statement, signature)

@@ -1,0 +1,157 @@
+"""The task: one file, one digest over all of it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from precad.deployment import task as tasks
+from precad.deployment.keys import Identity
+from precad.deployment.task import Participants, Task
+from precad.protocol.digests import model_digest
+from precad.protocol.params import Noise, Normalise, Unit, Validation
+from precad.protocol.states import Role
+from tests.deployment import world
+
+WORLD = world.make()
+TASK = WORLD.task
+
+
+def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
+    TASK.save(tmp_path / "task.json")
+    again = tasks.load(tmp_path / "task.json")
+    assert again == TASK
+    assert again.digest == TASK.digest
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [leaf for key, item in items for leaf in leaves(item, (*path, key))] or [path]
+
+
+@pytest.mark.parametrize("path", leaves(TASK.as_json()), ids=str)
+def test_every_leaf_is_in_the_digest(path: tuple[Any, ...]) -> None:
+    value = TASK.as_json()
+    place = value
+    for key in path[:-1]:
+        place = place[key]
+    old = place[path[-1]]
+    names = {"proof": "none", "server": "clients", "client": "record", "constant": "realised", "public": "hidden"}
+    if isinstance(old, str):
+        new: Any = names.get(old, old[:-4] + ("AAAA" if path[-1] == "certificate" else "0a0b"))
+    else:
+        new = old / 2 if isinstance(old, float) else old + 1
+    place[path[-1]] = new
+    try:
+        changed = tasks.from_json(value)
+    except ValueError:
+        return
+    assert changed.digest != TASK.digest
+
+
+def test_the_roster_changes_the_digest_and_n() -> None:
+    more = TASK.with_member(Identity("zoo", bytes(32)), 7)
+    assert more.bounds.clients == 4
+    assert more.digest != TASK.digest
+    assert more.without_member("zoo").digest == TASK.digest
+    with pytest.raises(ValueError, match="bank is in the roster"):
+        TASK.with_member(Identity("bank", bytes(32)), 7)
+    with pytest.raises(ValueError, match="zoo is not in the roster"):
+        TASK.without_member("zoo")
+    with pytest.raises(ValueError, match="the same key"):
+        TASK.with_member(Identity("zoo", TASK.roster[0].identity.key), 7)
+    with pytest.raises(ValueError, match="the same name"):
+        TASK.with_member(Identity("alpha", bytes(32)), 7)
+    with pytest.raises(ValueError, match="records of zoo"):
+        TASK.with_member(Identity("zoo", bytes(32)), 0)
+
+
+def test_a_draft_has_no_digest() -> None:
+    draft = world.make(clients=()).task
+    with pytest.raises(ValueError, match="roster is empty"):
+        _ = draft.digest
+
+
+CHANGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda v: v.update(protocol=9), "protocol version 9, this program speaks version 1"),
+    (lambda v: v.update(extra=1), "expected the keys"),
+    (lambda v: v["parameters"].update(extra=1), "parameter is missing or unknown"),
+    (lambda v: v["training"].pop("delta"), "missing or unknown"),
+    (lambda v: v.update(model="00"), "32 bytes"),
+    (lambda v: v["training"].update(client_rate=0.0), "client_rate must be in"),
+    (lambda v: v["training"].update(rounds=0), "rounds must be a whole number"),
+    (lambda v: v["training"].update(budget=float("nan")), "budget must be a finite number"),
+    (lambda v: v["training"].update(delta=1.0), "delta must be in"),
+    (lambda v: v["parameters"].update(validation="triples"), "needs a dealer"),
+    (lambda v: v["parameters"].update(unit="planet"), "planet"),
+    (lambda v: v["server_a"].pop("certificate"), "no certificate"),
+    (lambda v: v["roster"].reverse(), "sorted by name"),
+    (lambda v: v["roster"][0].pop("records"), "records"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_a_bad_file_is_refused_in_words(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    value = TASK.as_json()
+    change(value)
+    (tmp_path / "task.json").write_text(json.dumps(value))
+    with pytest.raises(ValueError, match=f"task.json is not a task: .*{message}"):
+        tasks.load(tmp_path / "task.json")
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot read"):
+        tasks.load(tmp_path / "none.json")
+
+
+def with_training(task: Task, **changes: Any) -> Task:
+    return replace(task, training=replace(task.training, **changes))
+
+
+def test_hidden_participants() -> None:
+    hidden = with_training(TASK, participants=Participants.HIDDEN)
+    with pytest.raises(ValueError, match="record unit"):
+        replace(hidden, bounds=replace(TASK.bounds, unit=Unit.RECORD))
+    with pytest.raises(ValueError, match="who took part"):
+        with_training(hidden, normalise=Normalise.REALISED)
+
+
+def test_the_normaliser() -> None:
+    valid = frozenset({"bank"})
+    assert TASK.normaliser(valid) == 3.0
+    records = replace(TASK, bounds=replace(TASK.bounds, unit=Unit.RECORD))
+    assert records.normaliser(valid) == pytest.approx(15.0)
+    realised = with_training(records, normalise=Normalise.REALISED)
+    assert realised.normaliser(valid) == pytest.approx(5.0)
+    assert realised.normaliser(frozenset()) == pytest.approx(15.0)
+
+
+def test_the_budget_bounds_the_cap() -> None:
+    TASK.check_budget()
+    assert 0 < TASK.epsilon <= 8
+    with pytest.raises(ValueError, match=r"5 participations cost ε = .*, above the budget 0\.5"):
+        with_training(TASK, budget=0.5).check_budget()
+
+
+def test_the_terms_are_what_a_corrupted_server_sees() -> None:
+    assert TASK.terms.record_rate == 1.0
+    records = replace(TASK, bounds=replace(TASK.bounds, unit=Unit.RECORD, noise=Noise.CLIENTS))
+    assert records.terms.record_rate == 0.05
+    assert records.terms.sigma == pytest.approx(4 / 2**0.5)
+
+
+def test_models_and_servers() -> None:
+    assert TASK.server(Role.A).name == "alpha"
+    assert TASK.server(Role.B).name == "beta"
+    assert model_digest(world.MODEL) == TASK.model
+    assert model_digest(world.MODEL + 1e-16 * np.arange(world.DIM)) != TASK.model
+    for bad in (np.zeros(3, np.float32), np.zeros((2, 2)), np.zeros(6)[::2], np.array([np.nan])):
+        with pytest.raises(ValueError, match="a model"):
+            model_digest(bad)  # type: ignore[arg-type]
+    assert TASK.bounds.validation is Validation.PROOF

@@ -1,0 +1,435 @@
+"""One suite for both ways to B: in memory, and over HTTPS with mutual TLS on loopback."""
+
+import asyncio
+import datetime
+import errno
+import json
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from precad.deployment import keys, tls
+from precad.deployment import service as http_server
+from precad.deployment.client import Client
+from precad.deployment.helper import HelperServer
+from precad.deployment.https import HttpTransport
+from precad.deployment.leader import Leader
+from precad.deployment.service import Metrics
+from precad.deployment.task import Task
+from precad.deployment.transport import Exchange, MemoryTransport, Transport, TransportError, limit
+from precad.errors import ProtocolError
+from precad.privacy.ledger import Entry
+from precad.protocol.states import Role
+from tests.deployment import world
+from tests.deployment.world import World
+
+NOW = datetime.datetime.now(datetime.UTC)
+FOREVER = 30.0
+
+
+@dataclass
+class Site:
+    """Both servers, their files, and a running B."""
+
+    world: World
+    folder: Path
+    helper: HelperServer
+    port: int = 0
+    metrics: Metrics | None = None
+
+    @property
+    def task(self) -> Task:
+        return self.world.task
+
+    def pair(self, name: str) -> tls.Pair:
+        return tls.Pair(self.folder / f"{name}.tls.pem", self.folder / f"{name}.tls.key")
+
+    def http(self, name: str = "alpha", **options: object) -> HttpTransport:
+        return HttpTransport(self.task, "127.0.0.1", self.port, self.pair(name), **options)  # type: ignore[arg-type]
+
+
+def make_site(folder: Path, made: datetime.datetime = NOW) -> Site:
+    servers = {name: keys.new_server(folder, name, made) for name in ("alpha", "beta")}
+    base = world.make()
+    task = replace(base.task, server_a=servers["alpha"], server_b=servers["beta"])
+    signing = {Role.A: keys.load_private(folder / "alpha.key"), Role.B: keys.load_private(folder / "beta.key")}
+    setting = World(task, base.client_keys, signing)
+    return Site(setting, folder, HelperServer(task, signing[Role.B], folder / "beta.db", world.MODEL))
+
+
+@contextmanager
+def serving(site: Site, context_of: Site | None = None) -> Iterator[Site]:
+    """B on a free port, in a thread."""
+    logging.getLogger("precad.server").setLevel(logging.CRITICAL)
+    shown = context_of or site
+    listening = http_server._listen("127.0.0.1", 0)
+    site.port, site.metrics = listening.getsockname()[1], Metrics()
+    settings = http_server._settings(http_server.exchange_app(site.helper, site.metrics))
+    settings.load()
+    settings.ssl = tls.server_context(shown.pair("beta"), shown.task.server_b, site.task.server_a)
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield site
+    finally:
+        server.should_exit = True
+        thread.join(FOREVER)
+        listening.close()
+        site.helper.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[Site]:
+    with serving(make_site(tmp_path)) as site:
+        yield site
+
+
+@pytest.fixture(params=["memory", "https"])
+def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site, Transport]]:
+    site = make_site(tmp_path)
+    if request.param == "memory":
+        yield site, MemoryTransport(site.helper)
+        site.helper.close()
+        return
+    with serving(site), site.http() as transport:
+        yield site, transport
+
+
+def play(site: Site, transport: Transport, rounds: int = 2) -> Leader:
+    leader = Leader(site.task, site.world.server_keys[Role.A], site.folder / "alpha.db", world.MODEL, transport)
+    clients = {
+        name: Client(site.task, name, key, site.folder / f"{name}.db") for name, key in site.world.client_keys.items()
+    }
+    for _ in range(rounds):
+        leader.start_round()
+        for name in sorted(leader.selected()):
+            joined = clients[name].join(leader.invitation(), leader.model())
+            assert leader.submit(clients[name].answer(joined, np.ones(world.DIM))) is None
+        leader.finish_round()
+    for client in clients.values():
+        client.close()
+    return leader
+
+
+def test_rounds(way: tuple[Site, Transport]) -> None:
+    site, transport = way
+    leader = play(site, transport)
+    assert np.array_equal(leader.model(), site.helper.store.model())
+    assert leader.ledger.participations() == site.helper.ledger.participations() == dict.fromkeys(world.CLIENTS, 2)
+    assert [line.split('"link"')[0] for line in leader.store.log()] == [
+        line.split('"link"')[0] for line in site.helper.store.log()
+    ]
+    leader.close()
+
+
+def test_a_refusal_has_bs_words(way: tuple[Site, Transport]) -> None:
+    site, transport = way
+    with pytest.raises(ProtocolError, match="round 7 is not the current round"):
+        transport.exchange(7, Exchange.CLOSE, b"")
+    with pytest.raises(ProtocolError, match="message ends after 0 bytes"):
+        transport.exchange(0, Exchange.BEGIN, b"")
+    leader = play(site, transport, 1)
+    with pytest.raises(ProtocolError, match="there is no second one"):
+        transport.exchange(0, Exchange.SHARE, b"another")
+    leader.close()
+
+
+def test_the_same_again(way: tuple[Site, Transport]) -> None:
+    site, transport = way
+    sent: dict[Exchange, bytes] = {}
+
+    class Tap:
+        def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
+            sent[what] = body
+            answer = transport.exchange(round_, what, body)
+            assert transport.exchange(round_, what, body) == answer
+            return answer
+
+    play(site, Tap(), 1).close()
+    assert set(sent) == set(Exchange)
+
+
+def test_too_long_a_message(https: Site) -> None:
+    with https.http() as transport:
+        for what in Exchange:
+            with pytest.raises(ProtocolError, match=f"{what.value} has more than .* bytes"):
+                transport.exchange(0, what, bytes(limit(https.task, what) + 1))
+        play(https, transport, 1).close()
+
+
+def test_limits_hold_for_the_largest_messages(https: Site) -> None:
+    """All clients take part, and no message comes near its limit from above."""
+    sizes: dict[Exchange, int] = {}
+
+    class Tap:
+        def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
+            answer = https.helper.answer(round_, what, body)
+            sizes[what] = max(len(body), len(answer))
+            return answer
+
+    play(https, Tap(), 1).close()
+    for what, size in sizes.items():
+        assert size <= limit(https.task, what) <= size + 4096 + 800 * len(https.task.roster)
+
+
+def test_another_version(https: Site) -> None:
+    with https.http() as transport:
+        transport._client.headers["precad-protocol"] = "9"
+        with pytest.raises(ProtocolError, match="protocol version 9, this server speaks version 1"):
+            transport.exchange(0, Exchange.CLOSE, b"")
+
+
+def test_another_task(https: Site) -> None:
+    other = replace(https.task, training=replace(https.task.training, rounds=7))
+    path = https.folder / "other.db"
+    with https.http() as transport:
+        leader = Leader(other, https.world.server_keys[Role.A], path, world.MODEL, transport)
+        with pytest.raises(ProtocolError, match="server alpha runs another task: compare `precad task digest`"):
+            leader.start_round()
+        leader.close()
+
+
+def quick(site: Site) -> HttpTransport:
+    return site.http(attempts=2, sleep=lambda _seconds: None)
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    site = make_site(tmp_path)
+    listening = http_server._listen("127.0.0.1", 0)
+    site.port = listening.getsockname()[1]
+    listening.close()
+    with (
+        quick(site) as transport,
+        pytest.raises(TransportError, match=r"server beta at .* does not answer.*2 attempts"),
+    ):
+        transport.exchange(0, Exchange.CLOSE, b"")
+    site.helper.close()
+
+
+def test_another_certificate_than_as(https: Site) -> None:
+    """Somebody else reaches B: it has a certificate, but not the one in the task."""
+    stranger = https.folder / "stranger"
+    keys.new_server(stranger, "alpha", NOW)
+    mallory = Site(https.world, stranger, https.helper, https.port)
+    identity = keys.load_public(stranger / "alpha.pub")
+    mallory.world = replace(mallory.world, task=replace(https.task, server_a=identity))
+    with quick(mallory) as transport, pytest.raises(TransportError, match="it refuses this server's certificate"):
+        transport.exchange(0, Exchange.CLOSE, b"")
+
+
+def test_no_certificate(https: Site) -> None:
+    context = tls.client_context(https.pair("alpha"), https.task.server_a, https.task.server_b)
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    bare.check_hostname = False
+    bare.load_verify_locations(cadata=https.task.server_b.certificate)
+    for verify, fine in ((context, True), (bare, False)):
+        with httpx.Client(verify=verify, trust_env=False) as client:
+            try:
+                status = client.post(f"https://127.0.0.1:{https.port}/v1/rounds/0/close").status_code
+            except httpx.TransportError:
+                status = 0
+        assert (status == 400) is fine
+
+
+def test_another_certificate_than_bs(tmp_path: Path) -> None:
+    """Somebody stands in B's place."""
+    site, other = make_site(tmp_path / "site"), make_site(tmp_path / "other")
+    wrong = pytest.raises(TransportError, match="not the one that the task gives for beta")
+    with serving(site, context_of=other), quick(site) as transport, wrong:
+        transport.exchange(0, Exchange.CLOSE, b"")
+    other.helper.close()
+
+
+@pytest.mark.parametrize("days", [-365 * 11, 30])
+def test_a_clock_that_is_off(tmp_path: Path, days: int) -> None:
+    off = make_site(tmp_path, NOW + datetime.timedelta(days=days))
+    wrong = pytest.raises(TransportError, match="not valid at this machine's time: check the clock")
+    with serving(off) as site, quick(site) as transport, wrong:
+        transport.exchange(0, Exchange.CLOSE, b"")
+
+
+def test_files_of_another_certificate(tmp_path: Path) -> None:
+    site = make_site(tmp_path)
+    with pytest.raises(ValueError, match="is not the certificate that the task gives for alpha"):
+        site.http("beta")
+    mixed = tls.Pair(tmp_path / "alpha.tls.pem", tmp_path / "beta.tls.key")
+    with pytest.raises(ValueError, match="is not the key of"):
+        tls.client_context(mixed, site.task.server_a, site.task.server_b)
+    with pytest.raises(ValueError, match="cannot read a certificate"):
+        tls.Pair(tmp_path / "none.pem", tmp_path / "alpha.tls.key").check(site.task.server_a)
+    site.helper.close()
+
+
+def test_a_port_that_is_taken() -> None:
+    listening = http_server._listen("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    with pytest.raises(ValueError, match=f"cannot listen on 127.0.0.1 port {port}: .*is another server running?"):
+        http_server._listen("127.0.0.1", port)
+    listening.close()
+
+
+def test_b_comes_back_while_a_tries(https: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk at B is 507: A tries again, and the round goes on when there is room."""
+    connection = https.helper.store._connection
+    waits: list[float] = []
+
+    def make_room(seconds: float) -> None:
+        waits.append(seconds)
+        connection.execute("PRAGMA max_page_count = 1000000")
+
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    real = https.helper.answer
+
+    def filling(round_: int, what: Exchange, body: bytes) -> bytes:
+        if what is Exchange.TALLY and not waits:
+            https.helper.store.pin(round_, {"filler": bytes(1)})
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+            https.helper.store.pin(round_, {"more filler": bytes(10**6)})
+        return real(round_, what, body)
+
+    monkeypatch.setattr(https.helper, "answer", filling)
+    with https.http(sleep=make_room) as transport:
+        play(https, transport, 1).close()
+    assert waits == [1.0]
+
+
+@pytest.mark.parametrize("what", [Exchange.SHARE, Exchange.RECEIPT])
+def test_a_disk_that_fills_while_b_counts_or_logs(https: Site, monkeypatch: pytest.MonkeyPatch, what: Exchange) -> None:
+    """Wherever the disk is full, A hears so, and the round ends when there is room."""
+    waits: list[float] = []
+    connection = https.helper.ledger._connection
+    real_record, real_answer = https.helper.ledger.record, https.helper.answer
+
+    def record(round_: int, participants: Iterable[str]) -> Entry:
+        if what is Exchange.SHARE and not waits:
+            connection.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}")
+            with https.helper.ledger._transaction():
+                connection.execute("CREATE TABLE filler AS SELECT zeroblob(1000000)")
+        return real_record(round_, participants)
+
+    def answer(round_: int, wanted: Exchange, body: bytes) -> bytes:
+        if wanted is what is Exchange.RECEIPT and not waits:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_answer(round_, wanted, body)
+
+    monkeypatch.setattr(https.helper.ledger, "record", record)
+    monkeypatch.setattr(https.helper, "answer", answer)
+    full = quick(https)
+    with full, pytest.raises(TransportError, match=r"server beta: .*the disk is full: nothing was lost, make room"):
+        play(https, full, 1)
+    connection.execute("PRAGMA max_page_count = 1000000")
+    waits.append(0.0)
+    with https.http() as transport:
+        leader = Leader(https.task, https.world.server_keys[Role.A], https.folder / "alpha.db", world.MODEL, transport)
+        leader.finish_round()
+        assert np.array_equal(leader.model(), https.helper.store.model())
+        assert leader.ledger.participations() == https.helper.ledger.participations() == dict.fromkeys(world.CLIENTS, 1)
+        leader.close()
+
+
+def test_a_stop_waits_for_the_exchange_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, answers = threading.Event(), list[bytes]()
+
+    def slow(*_: object) -> bytes:
+        begun.set()
+        time.sleep(1.0)
+        return b"answered"
+
+    site = make_site(tmp_path)
+    monkeypatch.setattr(site.helper, "answer", slow)
+    with serving(site):
+        transport = site.http()
+        asking = threading.Thread(target=lambda: answers.append(transport.exchange(0, Exchange.CLOSE, b"")))
+        asking.start()
+        assert begun.wait(FOREVER)
+    asking.join(FOREVER)
+    transport.close()
+    assert answers == [b"answered"]
+
+
+def test_a_stop_does_not_wait_for_an_idle_connection(tmp_path: Path) -> None:
+    site = make_site(tmp_path)
+    with serving(site):
+        transport = site.http()
+        with pytest.raises(ProtocolError):
+            transport.exchange(0, Exchange.CLOSE, b"")
+        stop = time.monotonic()
+    assert time.monotonic() - stop < FOREVER / 3
+    transport.close()
+
+
+def test_no_word_of_the_log_names_a_client(https: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds and refusals: a stranger among the selected, garbage, a second message, an exchange before its time."""
+    logger = logging.getLogger("precad.server")
+    logger.addHandler(caplog.handler)
+    logger.setLevel(logging.INFO)
+    with https.http() as transport:
+        leader = play(https, transport, 1)
+        for what in Exchange:
+            for body in (b"", b"bank", bytes(100)):
+                with pytest.raises(ProtocolError):
+                    transport.exchange(0, what, body)
+        leader.start_round()
+        with pytest.raises(ProtocolError, match="before its time"):
+            transport.exchange(1, Exchange.SHARE, leader.own(1, Exchange.CLOSE))
+        leader.close()
+    logger.removeHandler(caplog.handler)
+    assert len(caplog.records) > 3 * len(Exchange)
+    lines = [http_server._JsonLines().format(record) for record in caplog.records]
+    assert all(json.loads(line)["event"] in ("exchange", "refused") for line in lines)
+    assert not any(name in line for line in lines for name in world.CLIENTS)
+
+
+def test_a_fault_tells_nothing(https: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: object) -> bytes:
+        raise RuntimeError("seed 0123")
+
+    monkeypatch.setattr(https.helper, "answer", fault)
+    with (
+        quick(https) as transport,
+        pytest.raises(TransportError, match="a fault in this server: see its log") as caught,
+    ):
+        transport.exchange(0, Exchange.CLOSE, b"")
+    assert "0123" not in str(caught.value)
+
+
+def test_health_and_metrics_name_nobody(https: Site) -> None:
+    with https.http() as transport:
+        play(https, transport, 1).close()
+    assert https.metrics is not None
+    operations = http_server.operations_app(https.helper, https.metrics)
+    health, metrics = get(operations, "/health"), get(operations, "/metrics")
+    assert health.json()["status"] == "ok"
+    assert health.json()["state"] == "settled"
+    assert "precad_rounds_opened_total 1" in metrics.text
+    assert 'precad_answers_total{exchange="share",status="200"} 1' in metrics.text
+    assert not any(name in health.text + metrics.text for name in world.CLIENTS)
+    https.helper.store.close()
+    assert get(operations, "/health").status_code == 503
+
+
+def get(app: Starlette, path: str) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://operator") as client:
+            return await client.get(path)
+
+    return asyncio.run(ask())
+
+
+def test_an_answer_that_is_too_long(https: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https.helper, "answer", lambda *_: bytes(10**6))
+    with https.http() as transport, pytest.raises(ProtocolError, match="answers with more than"):
+        transport.exchange(0, Exchange.CLOSE, b"")

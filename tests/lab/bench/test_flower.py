@@ -1,0 +1,30 @@
+"""The benchmark's apps; they are run in test_simulation."""
+
+from pathlib import Path
+
+import pytest
+
+from precad.lab.bench import flower as bench
+from precad.lab.bench import flower_apps as bench_apps
+
+APPS = {
+    "plain": bench_apps.plain,
+    "simulated": bench_apps.simulated,
+    "deployed": lambda folder, clients: bench_apps.deployed(folder, clients, Path("a.toml")),
+    "secagg": bench_apps.secagg,
+}
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_the_app_is_python_and_knows_precad_only_if_it_shall(tmp_path: Path, name: str) -> None:
+    app = APPS[name](tmp_path / "app", 3)
+    text = (app.folder / "bench_app.py").read_text()
+    compile(text, "bench_app.py", "exec")
+    assert ("precad" in text) == (name in ("simulated", "deployed"))
+    assert "3" in app.complete
+
+
+@pytest.mark.parametrize(("clients", "rounds"), [(1, 5), (3, 0)])
+def test_too_few_are_refused(clients: int, rounds: int) -> None:
+    with pytest.raises(ValueError, match="at least one round of two clients is timed"):
+        bench.run(10, clients, rounds)

@@ -1,0 +1,240 @@
+"""Algorithms 1 and 2, round by round."""
+
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from precad.errors import PrecadError, Reason
+from precad.mpc.prg import Context, Purpose
+from precad.privacy.accounting import Adversary
+from precad.privacy.clipping import encode_clipped
+from precad.privacy.ledger import Ledger
+from precad.privacy.sampling import poisson_sample
+from precad.protocol.params import Noise, Normalise, Unit, Validation
+from precad.simulation import aggregators as protocols
+from precad.simulation.clients import SAMPLES
+from precad.simulation.evaluation import load_parameters, read_parameters
+from precad.simulation.hyperparameters import Protocol
+from precad.simulation.problem import AttackContext, Problem
+from precad.simulation.randomness import Randomness
+from precad.simulation.trainer import Trainer
+from tests.simulation.small import CLIENTS, boosted, data, hyperparameters, model, task
+
+Floats = NDArray[np.float64]
+SEED = Randomness.repeatable(7)
+
+
+def trainer(protocol: Protocol = Protocol.PRECAD, **changes: object) -> Trainer:
+    return Trainer(task(), hyperparameters(protocol=protocol, **changes), SEED)
+
+
+def final(trainer: Trainer) -> Floats:
+    for _ in trainer.rounds():
+        pass
+    return trainer.progress.model.theta
+
+
+def test_a_round_is_what_the_paper_says() -> None:
+    """One round of central DP against the paper's lines, written out with single-record gradients."""
+    run = trainer(Protocol.CDP, client_rate=1.0)
+    before, f = run.progress.model.theta.copy(), run.params.fractional_bits
+    total = np.zeros(before.size)
+    net = model()
+    load_parameters(net, before)
+    for name, records in run.task.clients.items():
+        stream = SEED.stream(Purpose.SAMPLE, Context(SAMPLES, 0, name))
+        client = np.zeros(before.size)
+        for i in poisson_sample(stream, len(records), 0.5):
+            x, y = records.batch(np.array([i]))
+            parts = torch.autograd.grad(nn.functional.cross_entropy(net(x), y), list(net.parameters()))
+            g = torch.cat([part.reshape(-1) for part in parts]).double().numpy()
+            client += encode_clipped(g, 1.0, f) / 2**f
+        total += encode_clipped(-client, 4.0, f) / 2**f
+    run.play()
+    moved = (run.progress.model.theta - before) * (CLIENTS * 30 * 0.5) / 0.5
+    noise = moved - total
+    std = run.params.noise_multiplier * run.params.sensitivity
+    assert abs(noise.std() / std - 1) < 6 / math.sqrt(2 * noise.size)  # six standard deviations: 2e-9
+    assert abs(np.dot(noise, total)) < 6 * std * np.linalg.norm(total)
+
+
+def test_the_protocol_changes_nothing_but_the_noise() -> None:
+    """Same seed, noise next to nothing: all protocols that clip end at the same model."""
+    quiet = {"noise_multiplier": 1e-3, "record_bound": 1.0}
+    ends = [final(trainer(protocol, **quiet)) for protocol in Protocol if protocol is not Protocol.PLAIN]
+    for end in ends[1:]:
+        assert np.abs(end - ends[0]).max() < 1e-3
+    assert not np.array_equal(ends[0], ends[1])
+
+
+@pytest.mark.parametrize("validation", Validation)
+def test_validation_does_not_change_the_model(validation: Validation) -> None:
+    """But for the noise, which is drawn anew as it is bound to the task."""
+    quiet = final(trainer(validation=validation, noise_multiplier=1e-3))
+    assert np.abs(quiet - final(trainer(noise_multiplier=1e-3))).max() < 1e-3
+
+
+def test_a_seeded_run_repeats_to_the_bit_and_a_private_one_does_not() -> None:
+    assert np.array_equal(final(trainer()), final(trainer()))
+    private = [final(Trainer(task(), hyperparameters(), Randomness.private())) for _ in range(2)]
+    assert not np.array_equal(private[0], private[1])
+
+
+def test_a_malicious_client_is_rejected_in_every_round_and_the_rest_goes_on() -> None:
+    malicious = Trainer(task({"client-2": boosted}), hyperparameters(client_rate=1.0), SEED)
+    for outcome in malicious.rounds():
+        assert {name: rejected.reason for name, rejected in outcome.rejected.items()} == {"client-2": Reason.INVALID}
+    without = Trainer(task({"client-2": lambda context: 0 * context.update}), hyperparameters(client_rate=1.0), SEED)
+    assert np.array_equal(malicious.progress.model.theta, final(without))
+
+
+@pytest.mark.parametrize("protocol", [Protocol.PLAIN, Protocol.LDP, Protocol.DDP])
+def test_without_validation_it_is_not(protocol: Protocol) -> None:
+    run = Trainer(task({"client-2": boosted}), hyperparameters(client_rate=1.0, protocol=protocol), SEED)
+    assert not run.play().rejected
+
+
+def test_the_trusted_server_rejects_it_too_and_a_vector_at_the_bound_is_accepted_by_all() -> None:
+    def at_the_bound(context: AttackContext) -> Floats:
+        return context.update * (4.0 * (1 - 2**-20) / float(np.linalg.norm(context.update)))
+
+    for protocol in (Protocol.CDP, Protocol.PRECAD):
+        over = Trainer(task({"client-2": boosted}), hyperparameters(client_rate=1.0, protocol=protocol), SEED)
+        assert set(over.play().rejected) == {"client-2"}
+        within = Trainer(task({"client-2": at_the_bound}), hyperparameters(client_rate=1.0, protocol=protocol), SEED)
+        assert not within.play().rejected
+
+
+def test_a_client_that_sends_no_numbers_harms_nobody() -> None:
+    """NaN is sent as 0, since the grid has no other name for it; what is huge is rejected."""
+    for value, rejected in ((np.nan, set()), (np.inf, {"client-1"}), (1e300, {"client-1"})):
+        full = partial(lambda value, context: np.full_like(context.update, value), value)
+        run = Trainer(task({"client-1": full}), hyperparameters(client_rate=1.0), SEED)
+        assert set(run.play().rejected) == rejected
+
+
+def test_nobody_selected_is_a_round_of_noise() -> None:
+    run = trainer(client_rate=1e-9)
+    before = run.progress.model.theta
+    outcome = run.play()
+    assert outcome.selected == ()
+    assert outcome.update_norm > 0
+    assert not np.array_equal(run.progress.model.theta, before)
+
+
+def test_memory_is_bounded_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients of a round compute a few at a time, and the result is that of all at once."""
+    whole = final(trainer(client_rate=1.0))
+    monkeypatch.setattr("precad.simulation.clients.GROUP", 2)
+    assert np.allclose(final(trainer(client_rate=1.0)), whole, atol=1e-4)
+
+
+def test_the_normaliser_is_public_unless_asked_for() -> None:
+    run = trainer()
+    assert run._clients.normaliser(frozenset()) == pytest.approx(0.8 * 0.5 * CLIENTS * 30)
+    realised = trainer(normalise=Normalise.REALISED)
+    assert realised._clients.normaliser(frozenset({"client-0", "client-3"})) == pytest.approx(0.5 * 60)
+    assert realised._clients.normaliser(frozenset()) > 0
+
+
+def test_who_has_spent_its_budget_sits_out() -> None:
+    one = hyperparameters().epsilon(Adversary.SERVER, 1, 93)
+    two = hyperparameters().epsilon(Adversary.SERVER, 2, 93)
+    run = trainer(client_rate=1.0, budget=(one + two) / 2)
+    assert [len(outcome.selected) for outcome in run.rounds()] == [CLIENTS, 0, 0, 0]
+    assert run.epsilon(Adversary.SERVER) == pytest.approx(one)
+    with pytest.raises(ValueError, match="does not pay for one round"):
+        trainer(budget=one / 2)
+
+
+def test_what_each_adversary_sees_of_each_protocol() -> None:
+    """Paper, Table 1, and PROTOCOL §7a."""
+    seen = {
+        protocol: [hyperparameters(protocol=protocol).noise_seen(adversary) for adversary in Adversary]
+        for protocol in Protocol
+    }
+    assert seen[Protocol.PRECAD] == [1.0, pytest.approx(math.sqrt(2))]
+    assert seen[Protocol.PLAIN] == [None, None]
+    assert seen[Protocol.CDP] == [None, 1.0]
+    assert seen[Protocol.LDP] == seen[Protocol.DDP] == [1.0, 1.0]
+    weaker = hyperparameters(noise=Noise.CLIENTS)
+    assert [weaker.noise_seen(adversary) for adversary in Adversary] == pytest.approx([math.sqrt(0.5), 1.0])
+    assert math.isinf(trainer(Protocol.PLAIN).hyperparameters.epsilon(Adversary.SERVER, 3, 10))
+    of_client = hyperparameters(unit=Unit.CLIENT).epsilon(Adversary.SERVER, 3, 10)
+    assert of_client > hyperparameters().epsilon(Adversary.SERVER, 3, 10)
+
+
+def test_the_client_unit_trains_without_clipping_records() -> None:
+    run = trainer(unit=Unit.CLIENT, noise_multiplier=0.1)
+    assert run.params.sensitivity == 4.0
+    assert np.isfinite(final(run)).all()
+
+
+def test_the_ledger_counts_who_was_selected(tmp_path: Path) -> None:
+    run = trainer()
+    run.keep_ledger(lambda terms: Ledger(tmp_path / "ledger", terms))
+    outcomes = list(run.rounds())
+    book = Ledger.load(tmp_path / "ledger")
+    book.verify()
+    assert [entry.participants for entry in book.entries()] == [outcome.selected for outcome in outcomes]
+    counts = dict(zip(run.names, run.progress.participations.tolist(), strict=True))
+    assert {name: count for name, count in counts.items() if count} == book.participations()
+    most = max(counts.values())
+    assert book.epsilon(Adversary.SERVER, most) == run.epsilon(Adversary.SERVER)
+    assert book.epsilon(Adversary.CLIENTS, most) == run.epsilon(Adversary.CLIENTS)
+
+
+def test_a_model_that_diverges_is_named_with_its_round() -> None:
+    with pytest.raises(PrecadError, match=r"diverged in round 1: use a learning rate below 1e\+100"):
+        trainer(learning_rate=1e100).play()
+
+
+def test_learning_rates_fall_along_a_line() -> None:
+    falling = hyperparameters(rounds=11, learning_rate=2.0, final_learning_rate=1.0)
+    assert [falling.learning_rate_at(t) for t in (0, 5, 10)] == [2.0, 1.5, 1.0]
+    assert hyperparameters().learning_rate_at(3) == 0.5
+
+
+def test_the_noise_of_ddp_is_that_of_one_server_in_all() -> None:
+    """τ = q·n noises of σ·R'/√τ: measured over many coordinates, to six standard deviations."""
+    wide = nn.Sequential(nn.Linear(400, 100))
+    empty = TensorDataset(torch.zeros(1, 400), torch.zeros(1, dtype=torch.long))
+    wide_task = Problem.of_datasets(wide, nn.functional.cross_entropy, {f"c{i}": empty for i in range(9)})
+    run = Trainer(wide_task, hyperparameters(client_rate=1.0, record_rate=1e-9, protocol=Protocol.DDP), SEED)
+    outcome = run.play()
+    expected = run.params.sensitivity * math.sqrt(run.params.dim)
+    assert abs(outcome.update_norm / expected - 1) < 6 / math.sqrt(2 * run.params.dim)
+
+
+def test_bad_tasks_are_refused_by_name() -> None:
+    net = model()
+    with pytest.raises(ValueError, match="there are no clients"):
+        Problem.of_datasets(net, nn.functional.cross_entropy, {})
+    with pytest.raises(ValueError, match="bank has no records"):
+        Problem.of_datasets(net, nn.functional.cross_entropy, {"bank": data(0)})
+    with pytest.raises(
+        ValueError, match="the data of bank must be a torch Dataset with a length and indices, got list"
+    ):
+        Problem.of_datasets(net, nn.functional.cross_entropy, {"bank": [1]})
+    with pytest.raises(ValueError, match="mallory is malicious but not among the clients"):
+        Problem.of_datasets(net, nn.functional.cross_entropy, {"bank": data()}, None, {"mallory": boosted})
+
+
+def test_parameters_go_in_and_out_unchanged() -> None:
+    net = model()
+    net[0].bias.requires_grad_(False)
+    theta = read_parameters(net)
+    assert theta.size == 8 * 6 + 6 * 3 + 3
+    load_parameters(net, theta + 1)
+    assert np.allclose(read_parameters(net), theta + 1, atol=1e-6)
+
+
+def test_both_cores_keep_the_order() -> None:
+    assert protocols.on_both_cores(lambda x: x * x, range(100)) == [x * x for x in range(100)]

@@ -1,0 +1,85 @@
+"""Mistakes in what a person brings are one sentence, before the run or in the round that meets them."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from precad.errors import PrecadError
+from precad.gradients.engine import PerRecordGradients
+from precad.protocol.params import Unit
+from precad.simulation.evaluation import read_parameters
+from precad.simulation.hyperparameters import Protocol
+from precad.simulation.problem import Attack, Problem
+from precad.simulation.randomness import Randomness
+from precad.simulation.trainer import Trainer
+from tests.simulation.small import data, hyperparameters, model, task
+
+SEED = Randomness.repeatable(1)
+INPUTS, LABELS = data().tensors
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (TensorDataset(INPUTS, LABELS + 3), "out of bounds"),
+        (TensorDataset(INPUTS[:, :4], LABELS), "cannot be multiplied"),
+        (TensorDataset(INPUTS), "must give pairs"),
+        (TensorDataset(INPUTS, LABELS, LABELS), "must give pairs"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_found_before_the_run(records: TensorDataset, message: str) -> None:
+    wrong = Problem.of_datasets(model(), nn.functional.cross_entropy, {"bank": records})
+    with pytest.raises(PrecadError, match=f"fail on the first records of bank.*{message}"):
+        Trainer(wrong, hyperparameters(), SEED)
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        (lambda context: context.update[:3], r"must return a vector of 75 entries, got shape \(3,\)"),
+        (lambda _: 1 / 0, "fails: ZeroDivisionError: division by zero"),
+    ],
+)
+@pytest.mark.parametrize("protocol", Protocol)
+def test_an_attack_that_is_none_is_named(attack: Attack, message: str, protocol: Protocol) -> None:
+    run = Trainer(task({"client-0": attack}), hyperparameters(client_rate=1.0, protocol=protocol), SEED)
+    with pytest.raises(PrecadError, match=f"the attack of client-0 {message}"):
+        run.play()
+
+
+def test_a_record_that_is_not_finite_counts_as_nothing_with_the_unit_client_too() -> None:
+    inputs = INPUTS.clone()
+    inputs[0] = torch.nan
+    one = hyperparameters(client_rate=1.0, record_rate=1.0, unit=Unit.CLIENT, rounds=1)
+    runs = []
+    for records in (TensorDataset(inputs, LABELS), TensorDataset(INPUTS[1:], LABELS[1:])):
+        run = Trainer(Problem.of_datasets(model(), nn.functional.cross_entropy, {"bank": records}), one, SEED)
+        runs.append(run._clients._sums_of({"bank": np.arange(len(records))}, run.progress.model.theta, 0))
+    assert np.allclose(runs[0], runs[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_layer_that_torch_cannot_batch_is_differentiated_record_by_record() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru, self.out = nn.GRU(8, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.out(self.gru(x[:, None])[0][:, -1])
+            return scores
+
+    net = Recurrent()
+    gradients = PerRecordGradients(net, nn.functional.cross_entropy)
+    found = gradients.per_record(read_parameters(net), INPUTS[:3], LABELS[:3])
+    for row, (x, y) in enumerate(zip(INPUTS[:3], LABELS[:3], strict=True)):
+        loss = nn.functional.cross_entropy(net(x[None]), y[None])
+        expected = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(net.parameters()))])
+        assert np.allclose(found[row], expected.numpy(), atol=1e-6)
+
+
+def test_choices_may_be_text_and_wrong_ones_are_named() -> None:
+    assert hyperparameters(protocol="plain").protocol is Protocol.PLAIN
+    with pytest.raises(ValueError, match="protocol must be one of precad, plain, cdp, ldp, ddp; got 'none'"):
+        hyperparameters(protocol="none")
