@@ -13,8 +13,8 @@ from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from precad.report.page import write_report
 from precad.report.run import read_run
-from precad.report.write import write_report
 
 
 def main() -> None:

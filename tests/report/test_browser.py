@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from precad.report.live import LiveServer, Watched
+from precad.report.page import write_report
 from precad.report.run import read_run, run_source
-from precad.report.write import write_report
 from tests.report.fake_runs import FakeRun
 from tests.report.test_live import serving
 

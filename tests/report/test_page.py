@@ -10,10 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from precad.cli.app import app
-from precad.report.page import render
+from precad.report.page import render, write_report
 from precad.report.run import read_run
-from precad.report.setting import ReportError
-from precad.report.write import write_report
+from precad.report.settings import ReportError
 from tests.report.fake_runs import FakeRun
 
 WHOLE_PARTS = ("learning", "privacy", "clients", "noise", "certificate", "cost", "configuration", "limits")

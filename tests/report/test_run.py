@@ -14,14 +14,14 @@ from tests.report.fake_runs import FakeRun
 def test_every_figure_is_that_of_the_files(tmp_path: Path) -> None:
     run = read_run(FakeRun().write(tmp_path / "mine"))
     assert (run.name, run.done, run.finished) == ("mine", 6, True)
-    assert [line.round for line in run.looked] == [2, 4, 6]
+    assert [line.round for line in run.evaluated] == [2, 4, 6]
     assert run.rounds[-1].accuracy == 1 - 1 / 7
     assert run.rounds[0].rejected == {"client-3": "invalid"}
     assert run.about.parameters == 100
     assert run.ledger is not None
     assert len(run.ledger.rounds) == 6
     assert run.ledger.last_link == "link 5"
-    assert run.setting.seed == 1
+    assert run.settings.seed == 1
 
 
 def test_a_last_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:

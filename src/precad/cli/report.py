@@ -20,10 +20,10 @@ def report(
     ] = None,
 ) -> None:
     """Write a run's page: one HTML file with every figure of the run, or of several side by side."""
-    from precad.report.write import NAME, write_report
+    from precad.report.page import REPORT_NAME, write_report
 
     with plain_errors():
-        place = out if out is not None else runs[0] / NAME if len(runs) == 1 else Path(NAME)
+        place = out if out is not None else runs[0] / REPORT_NAME if len(runs) == 1 else Path(REPORT_NAME)
         write_report([_source(run).read() for run in runs], place)
     typer.echo(f"wrote {place}")
 

@@ -20,7 +20,7 @@ from precad.privacy.accounting import Adversary
 from precad.privacy.ledger import LedgerError, epsilon_of
 from precad.privacy.ledger_view import LedgerView, connect_to_read, view
 from precad.report.run import About, RoundFigures, Run, Source, Summary
-from precad.report.setting import ReportError, Setting
+from precad.report.settings import ReportError, RunSettings
 
 FIGURES = 12
 """ε is computed after so many rounds, evenly."""
@@ -48,7 +48,7 @@ def read_server(place: Path) -> Run:
     sent = tuple((number, json.dumps([item.client for item in each.verdicts])) for number, each in enumerate(opened))
     return Run(
         name=place.resolve().parent.name,
-        setting=_setting(task, hidden=hidden),
+        settings=_settings(task, hidden=hidden),
         rounds=tuple(_with_costs(task, rounds, [counted[events.round] for events in opened], hidden=hidden)),
         summary=_END if len(rounds) >= task.training.rounds else None,
         about=About(None, (), task.bounds.dim, None if hidden else tuple(task.members)),
@@ -94,10 +94,10 @@ _cost = lru_cache(maxsize=4096)(epsilon_of)
 """A page that is looked at every second does not account for all its points again."""
 
 
-def _setting(task: Task, *, hidden: bool) -> Setting:
+def _settings(task: Task, *, hidden: bool) -> RunSettings:
     bounds, training = task.bounds, task.training
     value = task.as_json()
-    return Setting(
+    return RunSettings(
         rounds=training.rounds,
         client_rate=training.client_rate,
         record_rate=training.record_rate,
@@ -119,5 +119,7 @@ def _setting(task: Task, *, hidden: bool) -> Setting:
         clients=len(task.roster),
         malicious=0,
         attack="",
-        shown=tuple((part, key, str(item)) for part in ("parameters", "training") for key, item in value[part].items()),
+        entries=tuple(
+            (part, key, str(item)) for part in ("parameters", "training") for key, item in value[part].items()
+        ),
     )

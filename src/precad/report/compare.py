@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from html import escape
 
-from precad.report import findings, provenance, sections, words
+from precad.report import figures, formatting, provenance, sections
 from precad.report.participation import rejections
 from precad.report.run import RoundFigures, Run
 from precad.report.standing import last_figures, state, warning
@@ -12,22 +12,24 @@ from precad.report.standing import last_figures, state, warning
 def several(runs: list[Run]) -> tuple[str, str]:
     """Head and body of the page."""
     head = f"<h1>{len(runs)} runs compared</h1>{warning(runs)}"
-    certificates = [(escape(run.name), escape(findings.certificate(run).headline)) for run in runs]
+    certificates = [(escape(run.name), escape(figures.certificate(run).headline)) for run in runs]
     body = [
-        words.section("side-by-side", "Side by side", _side_by_side(runs)),
-        words.section(
+        formatting.section("side-by-side", "Side by side", _side_by_side(runs)),
+        formatting.section(
             "learning", "What the models learnt", f"<div class='pair'>{sections.learning_charts(runs)}</div>"
         ),
-        words.section(
+        formatting.section(
             "privacy",
             "Privacy and noise",
             f"<div class='pair'>{sections.epsilon_chart(runs)}{sections.noise_chart(runs)}</div>",
         ),
-        words.section(
-            "certificate", "What malicious clients can do", words.table(("run", "certificate"), certificates, "said")
+        formatting.section(
+            "certificate",
+            "What malicious clients can do",
+            formatting.table(("run", "certificate"), certificates, "said"),
         ),
-        words.section("configuration", "Where the configurations differ", _differences(runs)),
-        provenance.limits(next((run for run in runs if run.setting.seed is not None), runs[0])),
+        formatting.section("configuration", "Where the configurations differ", _differences(runs)),
+        provenance.limits(next((run for run in runs if run.settings.seed is not None), runs[0])),
     ]
     return head, "\n".join(body)
 
@@ -37,40 +39,40 @@ def _side_by_side(runs: list[Run]) -> str:
         return escape(name), *cells
 
     lasts = [last_figures(run) for run in runs]
-    usual = [findings.usual_round(run) for run in runs]
-    plain = next((time for run, time in zip(runs, usual, strict=True) if run.setting.protocol == "plain"), None)
+    usual = [figures.usual_round(run) for run in runs]
+    plain = next((time for run, time in zip(runs, usual, strict=True) if run.settings.protocol == "plain"), None)
     rows = [
         row("state", [escape(state(run)[1]) for run in runs]),
-        row("protocol", [escape(run.setting.protocol) for run in runs]),
-        row("test accuracy", [_figure(x, "accuracy", words.percent) for x in lasts]),
-        row("test loss", [_figure(x, "loss", words.loss) for x in lasts]),
-        row("ε against a server", [_figure(x, "epsilon_server", words.epsilon) for x in lasts]),
-        row("ε against clients", [_figure(x, "epsilon_clients", words.epsilon) for x in lasts]),
-        row("δ", [words.small(run.setting.delta) for run in runs]),
-        row("rounds", [words.data(run.done, f"{run.done:,}") for run in runs]),
+        row("protocol", [escape(run.settings.protocol) for run in runs]),
+        row("test accuracy", [_figure(x, "accuracy", formatting.percent) for x in lasts]),
+        row("test loss", [_figure(x, "loss", formatting.loss) for x in lasts]),
+        row("ε against a server", [_figure(x, "epsilon_server", formatting.epsilon) for x in lasts]),
+        row("ε against clients", [_figure(x, "epsilon_clients", formatting.epsilon) for x in lasts]),
+        row("δ", [formatting.small(run.settings.delta) for run in runs]),
+        row("rounds", [formatting.data(run.done, f"{run.done:,}") for run in runs]),
         row("rejected updates", [_rejected(run) for run in runs]),
-        row("usual round", ["–" if x is None else words.data(x, words.seconds(x)) for x in usual]),
-        row("noise is", ["private" if run.setting.seed is None else "not private" for run in runs]),
+        row("usual round", ["–" if x is None else formatting.data(x, formatting.seconds(x)) for x in usual]),
+        row("noise is", ["private" if run.settings.seed is None else "not private" for run in runs]),
     ]
     if plain:
         rows.insert(-1, row("times a plain round", ["–" if x is None else f"{x / plain:.2f}" for x in usual]))
-    return words.table(("", *(run.name for run in runs)), rows)
+    return formatting.table(("", *(run.name for run in runs)), rows)
 
 
 def _figure(last: RoundFigures | None, name: str, shown: Callable[[float | None], str]) -> str:
     if last is None:
         return "–"
     value: float | None = getattr(last, name)
-    return words.data(value, shown(value))
+    return formatting.data(value, shown(value))
 
 
 def _rejected(run: Run) -> str:
     total = rejections(run).total()
-    return "hidden" if run.setting.hidden else words.data(total, f"{total:,}")
+    return "hidden" if run.settings.hidden else formatting.data(total, f"{total:,}")
 
 
 def _differences(runs: list[Run]) -> str:
-    tables = [{(name, key): value for name, key, value in run.setting.shown} for run in runs]
+    tables = [{(name, key): value for name, key, value in run.settings.entries} for run in runs]
     keys = list(dict.fromkeys(key for table in tables for key in table))
     rows = [
         (escape(f"{name}.{key}" if name != "run" else key), *(escape(table.get((name, key), "–")) for table in tables))
@@ -78,5 +80,5 @@ def _differences(runs: list[Run]) -> str:
         if len({table.get((name, key)) for table in tables}) > 1
     ]
     if not rows:
-        return words.paragraph("Nowhere: the runs differ in their randomness alone.", "lead")
-    return words.table(("key", *(run.name for run in runs)), rows)
+        return formatting.paragraph("Nowhere: the runs differ in their randomness alone.", "lead")
+    return formatting.table(("key", *(run.name for run in runs)), rows)

@@ -17,11 +17,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from precad.errors import PrecadError
-from precad.report import words
-from precad.report.findings import usual_round
+from precad.report import formatting
+from precad.report.figures import usual_round
 from precad.report.page import policy, render
 from precad.report.run import Run, Source
-from precad.report.setting import ReportError
+from precad.report.settings import ReportError
 
 PATIENCE = 20.0
 """A run is stalled when no round has come for so many usual rounds, …"""
@@ -97,11 +97,11 @@ def standing(run: Run, stamp: str, age: float) -> State:
     """The state of a run of which nothing was written for ``age`` seconds."""
     if run.finished:
         return State(stamp, "finished", "finished")
-    usual, done = usual_round(run), f"round {run.done:,} of {run.setting.rounds:,}"
+    usual, done = usual_round(run), f"round {run.done:,} of {run.settings.rounds:,}"
     if age <= (UNPACED if usual is None else max(LEAST_WAIT, PATIENCE * usual)):
         return State(stamp, "running", f"running: {done}")
-    pace = f", where one usually takes {words.seconds(usual)}" if usual is not None else ""
-    return State(stamp, "stalled", f"stalled at {done}: nothing for {words.seconds(age)}{pace}")
+    pace = f", where one usually takes {formatting.seconds(usual)}" if usual is not None else ""
+    return State(stamp, "stalled", f"stalled at {done}: nothing for {formatting.seconds(age)}{pace}")
 
 
 class LiveServer(ThreadingHTTPServer):

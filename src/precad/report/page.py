@@ -2,19 +2,23 @@
 
 import base64
 import hashlib
+import os
 from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
 from precad import __version__
-from precad.report import cost, findings, provenance, sections, words
+from precad.report import cost, figures, formatting, provenance, sections
 from precad.report.compare import several
 from precad.report.participation import rejections
 from precad.report.run import RoundFigures, Run
-from precad.report.setting import ReportError
+from precad.report.settings import ReportError
 from precad.report.standing import last_figures, state, warning
 
+REPORT_NAME = "report.html"
+"""Of the page in a run's own folder."""
 MOST_RUNS = 8
 """More colours cannot be told apart."""
 
@@ -36,6 +40,19 @@ def render(runs: Sequence[Run], *, live: str | None = None) -> str:
         f"<footer class='page'><p>Written by precad {__version__} from the files of the run alone.</p></footer>"
         f"<script>{_asset('report.js')}</script></body></html>\n"
     )
+
+
+def write_report(runs: Sequence[Run], place: Path) -> Path:
+    """Write the page of these runs, whole or not at all; where that cannot be, a :class:`ReportError`."""
+    page = render(runs)
+    draft = place.with_name(f".{place.name}.{os.getpid()}.draft")
+    try:
+        draft.write_text(page, encoding="utf-8")
+        draft.replace(place)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ReportError(f"cannot write {place}: {error.strerror or error}") from None
+    return place
 
 
 def policy(*, live: bool) -> str:
@@ -69,36 +86,36 @@ def _one(run: Run) -> tuple[str, str]:
 
 
 def _subtitle(run: Run) -> str:
-    setting, n = run.setting, findings.clients_of(run)
+    settings, n = run.settings, figures.clients_of(run)
     parts = [
-        setting.dataset or "own model and data",
-        f"protocol {setting.protocol}"
-        + (f", validation {setting.validation.value}" if setting.protocol == "precad" else ""),
+        settings.dataset or "own model and data",
+        f"protocol {settings.protocol}"
+        + (f", validation {settings.validation.value}" if settings.protocol == "precad" else ""),
         f"{n:,} clients" if n is not None else None,
         f"{run.about.parameters:,} parameters" if run.about.parameters is not None else None,
-        f"{setting.malicious} malicious ({setting.attack})" if setting.malicious else None,
+        f"{settings.malicious} malicious ({settings.attack})" if settings.malicious else None,
     ]
     return " · ".join(part for part in parts if part is not None)
 
 
 def _tiles(run: Run) -> str:
-    last, bad, usual = last_figures(run), rejections(run).total(), findings.usual_round(run)
-    sent, whole = sum(line.selected for line in run.rounds), sum(stage.total for stage in findings.stages(run))
+    last, bad, usual = last_figures(run), rejections(run).total(), figures.usual_round(run)
+    sent, whole = sum(line.selected for line in run.rounds), sum(stage.total for stage in figures.stages(run))
     accuracy = last.accuracy if last else None
     looked = "" if last is None else f"after round {last.round:,}" if run.simulated else "a server has no test set"
-    pace = "not recorded" if usual is None else f"{words.seconds(usual)} a round"
+    pace = "not recorded" if usual is None else f"{formatting.seconds(usual)} a round"
     tiles = [
-        ("accuracy", "Test accuracy", accuracy, words.percent(accuracy), looked),
+        ("accuracy", "Test accuracy", accuracy, formatting.percent(accuracy), looked),
         _epsilon_tile(run, "server", "ε against a server", last),
         _epsilon_tile(run, "clients", "ε against clients", last),
-        ("rounds", "Rounds", run.done, f"{run.done:,}", f"of {run.setting.rounds:,}"),
+        ("rounds", "Rounds", run.done, f"{run.done:,}", f"of {run.settings.rounds:,}"),
         ("rejected", "Rejected updates", bad, f"{bad:,}", f"of {sent:,} sent"),
-        ("time", "Time", None if usual is None else whole, "–" if usual is None else words.seconds(whole), pace),
+        ("time", "Time", None if usual is None else whole, "–" if usual is None else formatting.seconds(whole), pace),
     ]
-    if run.setting.hidden:
+    if run.settings.hidden:
         tiles = [tile for tile in tiles if tile[0] != "rejected"]
     shown = "".join(
-        f"<div class='tile' id='tile-{key}'><dt>{name}</dt><dd class='big'>{words.data(value, text)}</dd>"
+        f"<div class='tile' id='tile-{key}'><dt>{name}</dt><dd class='big'>{formatting.data(value, text)}</dd>"
         f"<dd class='under'>{escape(under)}</dd></div>"
         for key, name, value, text, under in tiles
     )
@@ -107,12 +124,12 @@ def _tiles(run: Run) -> str:
 
 def _epsilon_tile(run: Run, key: str, name: str, last: RoundFigures | None) -> tuple[str, str, float | None, str, str]:
     value = None if last is None else (last.epsilon_server if key == "server" else last.epsilon_clients)
-    shown = "–" if last is None else words.epsilon(value)
-    budget = f", budget {run.setting.budget:g}" if key == "server" and run.setting.budget is not None else ""
+    shown = "–" if last is None else formatting.epsilon(value)
+    budget = f", budget {run.settings.budget:g}" if key == "server" and run.settings.budget is not None else ""
     under = (
         "nothing protects against it"
         if last is not None and value is None
-        else f"at δ = {words.small(run.setting.delta)}{budget}"
+        else f"at δ = {formatting.small(run.settings.delta)}{budget}"
     )
     return f"epsilon-{key}", name, value, shown, under
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.report.run import Run
-from precad.report.setting import ReportError
+from precad.report.settings import ReportError
 
 MOST_COLUMNS = 200
 
@@ -38,7 +38,7 @@ def participation(run: Run) -> Participation | None:
 
     Only PRECAD's rounds have a ledger. A task that hides its participants counts on nobody seeing this (PROTOCOL §7a).
     """
-    if run.ledger is None or run.setting.hidden or not run.rounds:
+    if run.ledger is None or run.settings.hidden or not run.rounds:
         return None
     played, done = [entry for entry in run.ledger.rounds if entry[0] < run.done], run.done
     names: list[str] = list(run.about.clients or ())
@@ -66,7 +66,7 @@ def participation(run: Run) -> Participation | None:
 def rejections(run: Run) -> Counter[str]:
     """How often each client was rejected; nobody is named where participants are hidden."""
     counts = Counter[str]()
-    if not run.setting.hidden:
+    if not run.settings.hidden:
         for line in run.rounds:
             counts.update(line.rejected.keys())
     return counts

@@ -2,16 +2,16 @@
 
 from html import escape
 
-from precad.report import words
+from precad.report import formatting
 from precad.report.run import Run
 
 
 def configuration(run: Run) -> str:
     """Every parameter, the versions, where the randomness came from."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for name, key, value in run.setting.shown:
+    for name, key, value in run.settings.entries:
         groups.setdefault(name, []).append((key, value))
-    seed = run.setting.seed
+    seed = run.settings.seed
     made = [("precad", run.about.version or "not recorded"), *run.about.versions]
     made.append(("randomness", "the operating system" if seed is None else f"seed {seed}: not private"))
     groups["versions and randomness"] = made
@@ -21,7 +21,7 @@ def configuration(run: Run) -> str:
     tables = "".join(_small_table(name, rows) for name, rows in groups.items())
     listed = "".join(f"<li>{escape(name)} <code>{escape(value)}</code></li>" for name, value in digests)
     audit = f"<h3>Digests</h3><ul>{listed}</ul>"
-    return words.section("configuration", "Configuration", f"<div class='config'>{tables}</div>{audit}")
+    return formatting.section("configuration", "Configuration", f"<div class='config'>{tables}</div>{audit}")
 
 
 def limits(run: Run) -> str:
@@ -39,12 +39,12 @@ def limits(run: Run) -> str:
         "page but the test figures depends on what the clients' data are.",
         "The certificate is about expectations over the randomness of training, not about this one model.",
     ]
-    if run.setting.seed is not None:
+    if run.settings.seed is not None:
         seeded = (
             "The noise came from a seed: whoever knows it can take the noise away. The ε above are those of the same "
         )
         lines.insert(0, f"{seeded}run with secret noise.")
-    return words.section("limits", "What this page does not show", words.bullets(lines))
+    return formatting.section("limits", "What this page does not show", formatting.bullets(lines))
 
 
 def _small_table(name: str, rows: list[tuple[str, str]]) -> str:

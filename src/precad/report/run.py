@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from precad.privacy.ledger_view import LedgerView, view
-from precad.report.setting import ReportError, Setting, read_setting
+from precad.report.settings import ReportError, RunSettings, read_settings
 
 FORMAT = 1
 """Of ``about.json``; runs from before it have none."""
@@ -31,7 +31,7 @@ class RoundFigures:
     epsilon_clients: float | None
 
     @property
-    def looked(self) -> bool:
+    def evaluated(self) -> bool:
         """Whether figures were taken after this round. An ε that is None then does not exist."""
         figures = self.accuracy, self.loss, self.epsilon_server, self.epsilon_clients
         return any(value is not None for value in figures)
@@ -68,7 +68,7 @@ class Run:
     """All that a run's page rests on."""
 
     name: str
-    setting: Setting
+    settings: RunSettings
     rounds: tuple[RoundFigures, ...]
     summary: Summary | None
     about: About
@@ -88,9 +88,9 @@ class Run:
         return self.summary is not None
 
     @property
-    def looked(self) -> tuple[RoundFigures, ...]:
+    def evaluated(self) -> tuple[RoundFigures, ...]:
         """The rounds after which the test set was looked at."""
-        return tuple(line for line in self.rounds if line.looked)
+        return tuple(line for line in self.rounds if line.evaluated)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def read_run(path: Path) -> Run:
     try:
         return Run(
             name=path.resolve().name,
-            setting=read_setting(path / "config.toml"),
+            settings=read_settings(path / "config.toml"),
             rounds=_rounds(path / "metrics.jsonl"),
             summary=None if summary is None else _summary(summary),
             about=_about(about, summary, ledger),

@@ -3,7 +3,7 @@
 from html import escape
 
 from precad.errors import Reason
-from precad.report import findings, grid, words
+from precad.report import figures, formatting, grid
 from precad.report.chart import MOST_POINTS, Chart, Series, draw, thinned
 from precad.report.participation import participation, rejections
 from precad.report.run import RoundFigures, Run
@@ -15,24 +15,28 @@ MOST_LINES = 60
 def learning(run: Run) -> str:
     """Accuracy and loss."""
     charts = learning_charts([run])
-    lines = run.looked
+    lines = run.evaluated
     every = -(-len(lines) // MOST_LINES) if lines else 1
     chosen = [line for i, line in enumerate(lines) if (len(lines) - 1 - i) % every == 0]
     rows = [
         (
-            words.data(line.round, f"{line.round:,}"),
-            words.data(line.accuracy, words.percent(line.accuracy)),
-            words.data(line.loss, words.loss(line.loss)),
-            words.data(line.epsilon_server, words.epsilon(line.epsilon_server)),
-            words.data(line.epsilon_clients, words.epsilon(line.epsilon_clients)),
+            formatting.data(line.round, f"{line.round:,}"),
+            formatting.data(line.accuracy, formatting.percent(line.accuracy)),
+            formatting.data(line.loss, formatting.loss(line.loss)),
+            formatting.data(line.epsilon_server, formatting.epsilon(line.epsilon_server)),
+            formatting.data(line.epsilon_clients, formatting.epsilon(line.epsilon_clients)),
         )
         for line in chosen
     ]
     head = ("round", "test accuracy", "test loss", "ε server", "ε clients")
-    numbers = words.details("numbers", "The numbers", words.table(head, rows)) if rows else ""
+    numbers = formatting.details("numbers", "The numbers", formatting.table(head, rows)) if rows else ""
     backdoor = run.summary.backdoor_accuracy if run.summary else None
-    said = "" if backdoor is None else words.paragraph(f"Backdoor accuracy at the end: {words.percent(backdoor)}.")
-    return words.section("learning", "What the model learnt", f"<div class='pair'>{charts}</div>{said}{numbers}")
+    said = (
+        ""
+        if backdoor is None
+        else formatting.paragraph(f"Backdoor accuracy at the end: {formatting.percent(backdoor)}.")
+    )
+    return formatting.section("learning", "What the model learnt", f"<div class='pair'>{charts}</div>{said}{numbers}")
 
 
 def learning_charts(runs: list[Run]) -> str:
@@ -47,20 +51,20 @@ def learning_charts(runs: list[Run]) -> str:
 
 def privacy(run: Run) -> str:
     """Both ε over rounds, and which one to quote."""
-    unit = "one record of a client" if run.setting.unit.value == "record" else "all records of a client"
+    unit = "one record of a client" if run.settings.unit.value == "record" else "all records of a client"
     most = (
         "for as many rounds as the task lets a client take part in, whoever did: this page names and counts nobody"
-        if run.setting.hidden
+        if run.settings.hidden
         else "for the client that took part most often. No figure here counts on the sampling of clients, so it may be "
         "known who took part"
     )
     said = [
-        _HOLDS.get(run.setting.protocol, ""),
-        f"For {unit} that is replaced by a null one, at δ = {words.small(run.setting.delta)}, by an accountant whose "
+        _HOLDS.get(run.settings.protocol, ""),
+        f"For {unit} that is replaced by a null one, at δ = {formatting.small(run.settings.delta)}, by an accountant whose "
         f"figures are upper bounds, {most}.",
     ]
-    text = "".join(words.paragraph(line, "lead") for line in said)
-    return words.section(
+    text = "".join(formatting.paragraph(line, "lead") for line in said)
+    return formatting.section(
         "privacy", "What it cost in privacy", f"<div class='pair'>{epsilon_chart([run])}<div>{text}</div></div>"
     )
 
@@ -72,7 +76,7 @@ def epsilon_chart(runs: list[Run]) -> str:
         named = f"{run.name}, " if many else ""
         series.append(_series(run, "epsilon_server", f"{named}against a server", i))
         series.append(_series(run, "epsilon_clients", f"{named}against clients", i if many else 1, dashed=True))
-    budgets = dict.fromkeys(run.setting.budget for run in runs if run.setting.budget is not None)
+    budgets = dict.fromkeys(run.settings.budget for run in runs if run.settings.budget is not None)
     levels = tuple((f"budget ε = {budget:g}", budget) for budget in budgets)
     return draw(Chart("epsilon", "ε by round", "ε", tuple(series), levels, from_zero=True))
 
@@ -80,23 +84,23 @@ def epsilon_chart(runs: list[Run]) -> str:
 def clients(run: Run) -> str:
     """Who was accepted, and who was not."""
     title = "Who was accepted"
-    if run.setting.hidden:
+    if run.settings.hidden:
         hidden = (
             "This task hides its participants: a grid or a count of who took part would void the amplification by the "
             "sampling of clients that hiding them is for (PROTOCOL §7a), so neither is shown."
         )
-        return words.section("clients", title, words.paragraph(hidden, "lead"))
+        return formatting.section("clients", title, formatting.paragraph(hidden, "lead"))
     taken, bad = participation(run), rejections(run)
     reasons = sorted({reason for line in run.rounds for reason in line.rejected.values()})
     said = "".join(
-        words.paragraph(f"Rejected as {reason}: {Reason[reason.upper()].value}.", "lead")
+        formatting.paragraph(f"Rejected as {reason}: {Reason[reason.upper()].value}.", "lead")
         for reason in reasons
         if reason.upper() in Reason.__members__
     )
     sent = sum(line.selected for line in run.rounds)
     count = (
-        f"<p>{words.data(sent, f'{sent:,}')} updates were sent, "
-        f"{words.data(bad.total(), f'{bad.total():,}')} of them rejected.</p>"
+        f"<p>{formatting.data(sent, f'{sent:,}')} updates were sent, "
+        f"{formatting.data(bad.total(), f'{bad.total():,}')} of them rejected.</p>"
     )
     if taken is None:
         why = (
@@ -104,29 +108,29 @@ def clients(run: Run) -> str:
             if run.rounds
             else "No round was played yet."
         )
-        rows = [(escape(name), words.data(times, f"{times:,}")) for name, times in sorted(bad.items())]
-        listed = words.table(("client", "rejected"), rows) if rows else ""
-        return words.section("clients", title, count + said + words.paragraph(why, "note") + listed)
-    table = words.details(
+        rows = [(escape(name), formatting.data(times, f"{times:,}")) for name, times in sorted(bad.items())]
+        listed = formatting.table(("client", "rejected"), rows) if rows else ""
+        return formatting.section("clients", title, count + said + formatting.paragraph(why, "note") + listed)
+    table = formatting.details(
         "client-table", f"All {len(taken.clients):,} clients", grid.client_table(taken), opened=len(taken.clients) <= 12
     )
-    return words.section("clients", title, count + said + grid.draw_grid(taken) + table)
+    return formatting.section("clients", title, count + said + grid.draw_grid(taken) + table)
 
 
 def noise(run: Run) -> str:
     """The opened sums against the noise in them."""
-    found = findings.signal(run)
+    found = figures.signal(run)
     if found is None:
         why = (
             "How much noise is in a sum is not known for this run."
-            if findings.noise_norms(run) is None
+            if figures.noise_norms(run) is None
             else "The norms of the opened sums are not recorded, so that the noise stands alone."
             if run.rounds
             else "No round was played yet."
         )
-        said = words.paragraph(why, "lead")
+        said = formatting.paragraph(why, "lead")
     elif found.noise == 0:
-        said = words.paragraph("There is no noise in the sums: nothing is private.", "lead")
+        said = formatting.paragraph("There is no noise in the sums: nothing is private.", "lead")
     else:
         left = (
             "what is left is within the play of chance"
@@ -134,13 +138,13 @@ def noise(run: Run) -> str:
             else f"what is left, about {found.signal:.4g}, is the signal, "
             f"{100 * found.signal / found.noise:.3g}\u00a0% of the noise"
         )
-        said = words.paragraph(
+        said = formatting.paragraph(
             f"A sum as the servers opened it has norm {found.norm:.5g} (root mean square), where noise alone would "
             f"have {found.noise:.5g}; {left}. The model learns because noise points elsewhere in every round and "
             "the signal does not.",
             "lead",
         )
-    return words.section(
+    return formatting.section(
         "noise", "Noise against signal", f"<div class='pair'>{noise_chart([run])}<div>{said}</div></div>"
     )
 
@@ -154,7 +158,7 @@ def noise_chart(runs: list[Run]) -> str:
         x, y, each = thinned([x for x, _ in opened], [y for _, y in opened])
         width = max(width, each)
         series.append(Series(f"{named}opened sum", x, y, colour))
-        expected = findings.noise_norms(run)
+        expected = figures.noise_norms(run)
         if expected is not None:
             x, y, _ = thinned([line.round for line in run.rounds], expected)
             series.append(Series(f"{named}noise, expected", x, y, colour if many else 1, dashed=True))
@@ -173,11 +177,13 @@ def noise_chart(runs: list[Run]) -> str:
 
 def certificate(run: Run) -> str:
     """Robustness in plain words."""
-    found = findings.certificate(run)
-    lines = "".join(words.paragraph(line, "lead") for line in found.reasons)
+    found = figures.certificate(run)
+    lines = "".join(formatting.paragraph(line, "lead") for line in found.reasons)
     command = "" if found.command is None else f"<pre><code>{escape(found.command)}</code></pre>"
-    return words.section(
-        "certificate", "What malicious clients can do", words.paragraph(found.headline, "headline") + lines + command
+    return formatting.section(
+        "certificate",
+        "What malicious clients can do",
+        formatting.paragraph(found.headline, "headline") + lines + command,
     )
 
 

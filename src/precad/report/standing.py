@@ -9,12 +9,12 @@ def state(run: Run) -> tuple[str, str]:
     """(kind, words): how far a run is, as far as its files alone tell."""
     if run.finished:
         return "finished", "finished"
-    return "unfinished", f"not finished: {run.done:,} of {run.setting.rounds:,} rounds"
+    return "unfinished", f"not finished: {run.done:,} of {run.settings.rounds:,} rounds"
 
 
 def warning(runs: list[Run]) -> str:
     """That the noise of some of these runs is not private; empty if all is."""
-    seeded = [run.name for run in runs if run.setting.seed is not None]
+    seeded = [run.name for run in runs if run.settings.seed is not None]
     if not seeded:
         return ""
     which = "of this run" if len(runs) == 1 else f"of {', '.join(seeded)}"
@@ -24,4 +24,4 @@ def warning(runs: list[Run]) -> str:
 
 def last_figures(run: Run) -> RoundFigures | None:
     """The figures of the last round that has any."""
-    return run.looked[-1] if run.looked else None
+    return run.evaluated[-1] if run.evaluated else None

@@ -15,8 +15,7 @@ import torch
 from precad import __version__
 from precad.privacy.accounting import Adversary
 from precad.report import run as report_format
-from precad.report.write import NAME as REPORT
-from precad.report.write import write_report
+from precad.report.page import REPORT_NAME, write_report
 from precad.simulation.hyperparameters import Protocol
 from precad.simulation.plain_time import plain_seconds
 from precad.simulation.run_folder import Metrics, RunFolder
@@ -90,7 +89,7 @@ def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]
     draft.replace(run.path / "model.pt")
     run.finish(summary)
     try:
-        write_report([report_format.read_run(run.path)], run.path / REPORT)
+        write_report([report_format.read_run(run.path)], run.path / REPORT_NAME)
     except Exception as error:
         logging.getLogger(__name__).warning("the run is whole, but its page was not written: %s", error)
     return summary

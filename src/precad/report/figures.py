@@ -14,7 +14,7 @@ TELLING = 1.6
 
 def clients_of(run: Run) -> int | None:
     """n."""
-    return run.setting.clients if run.about.clients is None else len(run.about.clients)
+    return run.settings.clients if run.about.clients is None else len(run.about.clients)
 
 
 def noise_norms(run: Run) -> list[float] | None:
@@ -23,19 +23,19 @@ def noise_norms(run: Run) -> list[float] | None:
     It is √d times its standard deviation in an entry: √2·σ·R' with two servers, σ·R' with one, √k·σ·R' if each of k
     clients adds its own, √(k/τ)·σ·R' if they share it. Malicious clients may add less.
     """
-    setting, d, n = run.setting, run.about.parameters, clients_of(run)
-    if d is None or n is None or setting.clip_after_noise:
+    settings, d, n = run.settings, run.about.parameters, clients_of(run)
+    if d is None or n is None or settings.clip_after_noise:
         return None
-    if setting.protocol == "plain":
+    if settings.protocol == "plain":
         return [0.0] * len(run.rounds)
-    params = setting.params(d, n)
-    if setting.protocol == "precad":
+    params = settings.params(d, n)
+    if settings.protocol == "precad":
         whole = math.ldexp(math.sqrt(2 * d) * params.noise_std, -params.fractional_bits)
         return [whole] * len(run.rounds)
-    once = math.sqrt(d) * setting.noise_multiplier * params.sensitivity
-    if setting.protocol == "cdp":
+    once = math.sqrt(d) * settings.noise_multiplier * params.sensitivity
+    if settings.protocol == "cdp":
         return [once] * len(run.rounds)
-    tau = setting.honest_clients or max(1, round(setting.client_rate * n)) if setting.protocol == "ddp" else 1
+    tau = settings.honest_clients or max(1, round(settings.client_rate * n)) if settings.protocol == "ddp" else 1
     return [once * math.sqrt(line.selected / tau) for line in run.rounds]
 
 
@@ -82,25 +82,25 @@ def certificate(run: Run) -> Certificate:
         return Certificate(False, "There is no robustness certificate for this run.", (refused,), None)
     from precad.privacy.certificate import Threat, rigorous
 
-    setting, d, n = run.setting, run.about.parameters, clients_of(run)
+    settings, d, n = run.settings, run.about.parameters, clients_of(run)
     if d is None or n is None:
         return Certificate(False, "The certificate cannot be computed.", (_UNKNOWN,), None)
-    params = setting.params(d, n)
-    noise = math.ldexp(math.sqrt(2) * params.noise_std, -params.fractional_bits) / setting.client_bound
+    params = settings.params(d, n)
+    noise = math.ldexp(math.sqrt(2) * params.noise_std, -params.fractional_bits) / settings.client_bound
     error = _clean_error(run)
     if error is None:
         return Certificate(False, "The certificate needs a test error, and this run has none.", (), None)
-    threat = Threat(malicious=1, rounds=setting.rounds, client_rate=setting.client_rate, noise=noise)
+    threat = Threat(malicious=1, rounds=settings.rounds, client_rate=settings.client_rate, noise=noise)
     bounds = rigorous(threat, error)
     command = _command(run, noise, error, n)
-    thumb = setting.client_rate * math.sqrt(setting.rounds) / noise
+    thumb = settings.client_rate * math.sqrt(settings.rounds) / noise
     if bounds.vacuous:
         headline = (
             "The certificate says nothing here: even for one malicious client the bound on the error is 100\u00a0%."
         )
         reasons = (
             f"All noise in a sum is {noise:.3g} times C, the most that one client may move it, over "
-            f"{setting.rounds:,} rounds at q = {setting.client_rate:g}: q·√T/σ̃ = {thumb:.3g}, and a bound needs "
+            f"{settings.rounds:,} rounds at q = {settings.client_rate:g}: q·√T/σ̃ = {thumb:.3g}, and a bound needs "
             f"about {TELLING} or less.",
             "The command says how far C, T, q or the noise would have to change for it to say something; validation "
             "still bounds every single update by C.",
@@ -122,12 +122,12 @@ _UNKNOWN = "The number of the model's parameters or of the clients is not record
 
 
 def _refused(run: Run) -> str | None:
-    setting = run.setting
-    if setting.protocol != "precad":
-        return f"It is a property of precad's rounds; this run's protocol is {setting.protocol}."
-    if setting.validation is Validation.NONE:
+    settings = run.settings
+    if settings.protocol != "precad":
+        return f"It is a property of precad's rounds; this run's protocol is {settings.protocol}."
+    if settings.validation is Validation.NONE:
         return "Nothing is validated: one malicious client can set the sum to anything."
-    if setting.normalise == "realised":
+    if settings.normalise == "realised":
         return "The sum is divided by a number that attackers change (normalise = realised)."
     return None
 
@@ -138,11 +138,11 @@ def _clean_error(run: Run) -> float | None:
 
 
 def _command(run: Run, noise: float, error: float, n: int) -> str:
-    setting = run.setting
-    sigma = noise * setting.client_bound / (math.sqrt(2) * setting.record_bound)
+    settings = run.settings
+    sigma = noise * settings.client_bound / (math.sqrt(2) * settings.record_bound)
     return (
-        f"precad certify --malicious 1 --clients {n} --rounds {setting.rounds} --client-rate {setting.client_rate:g} "
-        f"--sigma {sigma:.6g} --record-bound {setting.record_bound:g} --client-bound {setting.client_bound:g} "
+        f"precad certify --malicious 1 --clients {n} --rounds {settings.rounds} --client-rate {settings.client_rate:g} "
+        f"--sigma {sigma:.6g} --record-bound {settings.record_bound:g} --client-bound {settings.client_bound:g} "
         f"--clean-loss {error:.4g}"
     )
 
@@ -190,9 +190,9 @@ class Traffic:
 def traffic(run: Run) -> tuple[Traffic, ...]:
     """Of PRECAD's messages, by the formulas of ``precad protocol``, at most; empty for the other protocols."""
     d, n = run.about.parameters, clients_of(run)
-    if run.setting.protocol != "precad" or d is None or n is None:
+    if run.settings.protocol != "precad" or d is None or n is None:
         return ()
-    line = {item.key: int(item.value) for item in explain(run.setting.params(d, n)) if item.key.startswith("bytes_")}
+    line = {item.key: int(item.value) for item in explain(run.settings.params(d, n)) if item.key.startswith("bytes_")}
     submissions, rounds = sum(item.selected for item in run.rounds), len(run.rounds)
     between = line.get("bytes_check", line.get("bytes_gates", 0)) * 2
     once = 2 * (line["bytes_close"] + 2 * line["bytes_nonce"] + line["bytes_noisy_share"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from precad.report import findings
+from precad.report import figures
 from precad.report.participation import participation, rejections
 from precad.report.run import read_run
 from tests.report.fake_runs import FakeRun
@@ -16,7 +16,7 @@ def test_noise_is_that_of_the_protocol(tmp_path: Path) -> None:
     norms = {}
     for protocol in ("precad", "cdp", "ldp", "ddp", "plain"):
         run = read_run(FakeRun(protocol=protocol).write(tmp_path / protocol))
-        found = findings.noise_norms(run)
+        found = figures.noise_norms(run)
         assert found is not None
         norms[protocol] = found[0]
     once = norms["cdp"]
@@ -28,17 +28,17 @@ def test_noise_is_that_of_the_protocol(tmp_path: Path) -> None:
 
 
 def test_signal_is_what_exceeds_the_noise(tmp_path: Path) -> None:
-    found = findings.signal(read_run(FakeRun().write(tmp_path / "a")))
+    found = figures.signal(read_run(FakeRun().write(tmp_path / "a")))
     assert found is not None
     assert found.signal is not None
     assert found.signal == pytest.approx(math.sqrt(found.norm**2 - found.noise**2))
-    other = findings.signal(read_run(FakeRun(norm=found.noise).write(tmp_path / "b")))
+    other = figures.signal(read_run(FakeRun(norm=found.noise).write(tmp_path / "b")))
     assert other is not None
     assert other.signal is None
 
 
 def test_the_certificate_says_why_it_says_nothing(tmp_path: Path) -> None:
-    vacuous = findings.certificate(read_run(FakeRun(rounds=200).write(tmp_path / "a")))
+    vacuous = figures.certificate(read_run(FakeRun(rounds=200).write(tmp_path / "a")))
     assert not vacuous.applies
     assert "says nothing" in vacuous.headline
     assert vacuous.command is not None
@@ -48,7 +48,7 @@ def test_the_certificate_says_why_it_says_nothing(tmp_path: Path) -> None:
         ("c", {"more": 'validation = "none"'}, "Nothing is validated"),
         ("d", {"more": 'normalise = "realised"'}, "attackers change"),
     ):
-        none = findings.certificate(read_run(FakeRun(**changes).write(tmp_path / name)))  # type: ignore[arg-type]
+        none = figures.certificate(read_run(FakeRun(**changes).write(tmp_path / name)))  # type: ignore[arg-type]
         assert "no robustness certificate" in none.headline
         assert words in none.reasons[0]
 
@@ -57,7 +57,7 @@ def test_the_certificate_where_it_means_something(tmp_path: Path) -> None:
     path = FakeRun(rounds=2).write(tmp_path / "a")
     text = (path / "config.toml").read_text().replace("noise_multiplier = 2.0", "noise_multiplier = 150.0")
     (path / "config.toml").write_text(text)
-    found = findings.certificate(read_run(path))
+    found = figures.certificate(read_run(path))
     assert found.applies
     assert "the expected error is at most" in found.headline
     assert "33.33" in found.headline  # the error of the last round, 1/3
@@ -65,17 +65,17 @@ def test_the_certificate_where_it_means_something(tmp_path: Path) -> None:
 
 def test_time_and_bytes(tmp_path: Path) -> None:
     run = read_run(FakeRun().write(tmp_path / "a"))
-    assert {stage.name: stage.usual for stage in findings.stages(run)} == {
+    assert {stage.name: stage.usual for stage in figures.stages(run)} == {
         "protocol": 0.25,
         "gradients": 0.125,
         "ledger": 0.001,
     }
-    assert findings.usual_round(run) == pytest.approx(0.376)
-    kinds = findings.traffic(run)
+    assert figures.usual_round(run) == pytest.approx(0.376)
+    kinds = figures.traffic(run)
     assert kinds[0].whole == 18 * kinds[0].each
     assert kinds[3].whole == 6 * kinds[3].each
-    assert findings.plain_bytes(run) == 400
-    assert findings.traffic(read_run(FakeRun(protocol="cdp").write(tmp_path / "b"))) == ()
+    assert figures.plain_bytes(run) == 400
+    assert figures.traffic(read_run(FakeRun(protocol="cdp").write(tmp_path / "b"))) == ()
 
 
 def test_many_rounds_share_a_column(tmp_path: Path) -> None:

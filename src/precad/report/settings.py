@@ -19,7 +19,7 @@ class ReportError(PrecadError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class RunSettings:
     """The numbers of a run, with the paper's names."""
 
     rounds: int
@@ -46,7 +46,7 @@ class Setting:
     """n, as far as the configuration says."""
     malicious: int
     attack: str
-    shown: tuple[tuple[str, str, str], ...]
+    entries: tuple[tuple[str, str, str], ...]
     """Every (table, key, value) of the file, in its order."""
 
     def params(self, dim: int, clients: int) -> Params:
@@ -63,11 +63,11 @@ class Setting:
         )
 
 
-def read_setting(path: Path) -> Setting:
-    """The setting in a file; a :class:`ReportError` that names the file and the fault."""
+def read_settings(path: Path) -> RunSettings:
+    """The settings in a file. Raises a :class:`ReportError` that names the file and the fault."""
     try:
         table = tomllib.loads(path.read_text())
-        return _setting(table)
+        return _settings(table)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ReportError(f"{path} cannot be read: {error}") from None
     except KeyError as error:
@@ -76,10 +76,10 @@ def read_setting(path: Path) -> Setting:
         raise ReportError(f"{path} is not the configuration of a run: {error}") from None
 
 
-def _setting(table: Mapping[str, Any]) -> Setting:
+def _settings(table: Mapping[str, Any]) -> RunSettings:
     training, task, malicious = table["training"], table.get("task", {}), table.get("malicious", {})
     numbers = ("client_rate", "record_rate", "record_bound", "client_bound", "noise_multiplier")
-    return Setting(
+    return RunSettings(
         rounds=_whole("rounds", training["rounds"]),
         **{name: _number(name, training[name]) for name in numbers},
         delta=_number("delta", training.get("delta", 1e-5)),
@@ -97,11 +97,11 @@ def _setting(table: Mapping[str, Any]) -> Setting:
         clients=None if "clients" not in task else _whole("clients", task["clients"]),
         malicious=_whole("malicious clients", malicious.get("clients", 0)),
         attack=str(malicious.get("attack", "")),
-        shown=tuple(_shown(table)),
+        entries=tuple(_entries(table)),
     )
 
 
-def _shown(table: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _entries(table: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     top = [("run", key, str(value)) for key, value in table.items() if not isinstance(value, Mapping)]
     nested = [
         (name, key, str(value))
