@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from html import escape
 
-from precad.report import figures, formatting, provenance, sections
+from precad.report import figures, provenance, sections
+from precad.report import formatting as fmt
 from precad.report.participation import rejections
 from precad.report.run import RoundFigures, Run
 from precad.report.standing import last_figures, state, warning
@@ -14,21 +15,19 @@ def several(runs: list[Run]) -> tuple[str, str]:
     head = f"<h1>{len(runs)} runs compared</h1>{warning(runs)}"
     certificates = [(escape(run.name), escape(figures.certificate(run).headline)) for run in runs]
     body = [
-        formatting.section("side-by-side", "Side by side", _side_by_side(runs)),
-        formatting.section(
-            "learning", "What the models learnt", f"<div class='pair'>{sections.learning_charts(runs)}</div>"
-        ),
-        formatting.section(
+        fmt.section("side-by-side", "Side by side", _side_by_side(runs)),
+        fmt.section("learning", "What the models learnt", f"<div class='pair'>{sections.learning_charts(runs)}</div>"),
+        fmt.section(
             "privacy",
             "Privacy and noise",
             f"<div class='pair'>{sections.epsilon_chart(runs)}{sections.noise_chart(runs)}</div>",
         ),
-        formatting.section(
+        fmt.section(
             "certificate",
             "What malicious clients can do",
-            formatting.table(("run", "certificate"), certificates, "said"),
+            fmt.table(("run", "certificate"), certificates, "said"),
         ),
-        formatting.section("configuration", "Where the configurations differ", _differences(runs)),
+        fmt.section("configuration", "Where the configurations differ", _differences(runs)),
         provenance.limits(next((run for run in runs if run.settings.seed is not None), runs[0])),
     ]
     return head, "\n".join(body)
@@ -44,31 +43,31 @@ def _side_by_side(runs: list[Run]) -> str:
     rows = [
         row("state", [escape(state(run)[1]) for run in runs]),
         row("protocol", [escape(run.settings.protocol) for run in runs]),
-        row("test accuracy", [_figure(x, "accuracy", formatting.percent) for x in lasts]),
-        row("test loss", [_figure(x, "loss", formatting.loss) for x in lasts]),
-        row("ε against a server", [_figure(x, "epsilon_server", formatting.epsilon) for x in lasts]),
-        row("ε against clients", [_figure(x, "epsilon_clients", formatting.epsilon) for x in lasts]),
-        row("δ", [formatting.small(run.settings.delta) for run in runs]),
-        row("rounds", [formatting.data(run.done, f"{run.done:,}") for run in runs]),
+        row("test accuracy", [_figure(x, "accuracy", fmt.percent) for x in lasts]),
+        row("test loss", [_figure(x, "loss", fmt.loss) for x in lasts]),
+        row("ε against a server", [_figure(x, "epsilon_server", fmt.epsilon) for x in lasts]),
+        row("ε against clients", [_figure(x, "epsilon_clients", fmt.epsilon) for x in lasts]),
+        row("δ", [fmt.small(run.settings.delta) for run in runs]),
+        row("rounds", [fmt.data(run.done, f"{run.done:,}") for run in runs]),
         row("rejected updates", [_rejected(run) for run in runs]),
-        row("usual round", ["–" if x is None else formatting.data(x, formatting.seconds(x)) for x in usual]),
+        row("usual round", ["–" if x is None else fmt.data(x, fmt.seconds(x)) for x in usual]),
         row("noise is", ["private" if run.settings.seed is None else "not private" for run in runs]),
     ]
     if plain:
         rows.insert(-1, row("times a plain round", ["–" if x is None else f"{x / plain:.2f}" for x in usual]))
-    return formatting.table(("", *(run.name for run in runs)), rows)
+    return fmt.table(("", *(run.name for run in runs)), rows)
 
 
 def _figure(last: RoundFigures | None, name: str, shown: Callable[[float | None], str]) -> str:
     if last is None:
         return "–"
     value: float | None = getattr(last, name)
-    return formatting.data(value, shown(value))
+    return fmt.data(value, shown(value))
 
 
 def _rejected(run: Run) -> str:
     total = rejections(run).total()
-    return "hidden" if run.settings.hidden else formatting.data(total, f"{total:,}")
+    return "hidden" if run.settings.hidden else fmt.data(total, f"{total:,}")
 
 
 def _differences(runs: list[Run]) -> str:
@@ -80,5 +79,5 @@ def _differences(runs: list[Run]) -> str:
         if len({table.get((name, key)) for table in tables}) > 1
     ]
     if not rows:
-        return formatting.paragraph("Nowhere: the runs differ in their randomness alone.", "lead")
-    return formatting.table(("key", *(run.name for run in runs)), rows)
+        return fmt.paragraph("Nowhere: the runs differ in their randomness alone.", "lead")
+    return fmt.table(("key", *(run.name for run in runs)), rows)

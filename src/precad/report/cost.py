@@ -2,13 +2,14 @@
 
 from html import escape
 
-from precad.report import figures, formatting
+from precad.report import figures
+from precad.report import formatting as fmt
 from precad.report.run import Run
 
 
 def cost(run: Run) -> str:
     """Time and bytes, by stage, against plain training."""
-    return formatting.section(
+    return fmt.section(
         "cost",
         "What it cost in time and bytes",
         f"<div class='pair'><div>{_time(run)}</div><div>{_bytes(run)}</div></div>",
@@ -18,22 +19,20 @@ def cost(run: Run) -> str:
 def _time(run: Run) -> str:
     stages, usual = figures.stages(run), figures.usual_round(run)
     if usual is None:
-        return "<h3>Time</h3>" + formatting.paragraph(
-            "Times are not recorded." if run.rounds else "No round yet.", "note"
-        )
+        return "<h3>Time</h3>" + fmt.paragraph("Times are not recorded." if run.rounds else "No round yet.", "note")
     whole = sum(stage.total for stage in stages) or 1.0
     rows = [
         (
             escape(_STAGES.get(stage.name, stage.name)),
-            formatting.data(stage.usual, formatting.seconds(stage.usual)),
-            formatting.data(stage.total, formatting.seconds(stage.total)),
+            fmt.data(stage.usual, fmt.seconds(stage.usual)),
+            fmt.data(stage.total, fmt.seconds(stage.total)),
             _bar(stage.total / whole),
         )
         for stage in sorted(stages, key=lambda stage: -stage.total)
     ]
-    rows.append(("all of a round", formatting.data(usual, formatting.seconds(usual)), formatting.seconds(whole), ""))
-    table = formatting.table(("stage", "usual round", "whole run", "share"), rows, "numbers stages")
-    return "<h3>Time</h3>" + table + formatting.paragraph(_against_plain(run, usual), "note")
+    rows.append(("all of a round", fmt.data(usual, fmt.seconds(usual)), fmt.seconds(whole), ""))
+    table = fmt.table(("stage", "usual round", "whole run", "share"), rows, "numbers stages")
+    return "<h3>Time</h3>" + table + fmt.paragraph(_against_plain(run, usual), "note")
 
 
 def _against_plain(run: Run, usual: float) -> str:
@@ -42,7 +41,7 @@ def _against_plain(run: Run, usual: float) -> str:
         return f"{measured} This run is plain training."
     plain = run.summary.plain_seconds if run.summary else None
     if plain is not None:
-        times = f"{formatting.seconds(plain)} a round, so that a usual round took {usual / plain:.2f} times as long"
+        times = f"{fmt.seconds(plain)} a round, so that a usual round took {usual / plain:.2f} times as long"
         return f"{measured} Plain training of the same model and clients, a few rounds at the end of the run: {times}."
     if run.finished:
         return f"{measured} Plain training was not timed in this run: `precad report` with a plain run beside it tells."
@@ -52,12 +51,12 @@ def _against_plain(run: Run, usual: float) -> str:
 def _bytes(run: Run) -> str:
     kinds, plain = figures.traffic(run), figures.plain_bytes(run)
     if not kinds or plain is None:
-        return formatting.paragraph("Bytes are known for protocol precad only.", "note")
+        return fmt.paragraph("Bytes are known for protocol precad only.", "note")
     rows = [
         (
             escape(item.name),
-            f"{formatting.data(item.each, formatting.size(item.each))} {item.unit}",
-            "not shown" if run.settings.hidden else formatting.data(item.whole, formatting.size(item.whole)),
+            f"{fmt.data(item.each, fmt.size(item.each))} {item.unit}",
+            "not shown" if run.settings.hidden else fmt.data(item.whole, fmt.size(item.whole)),
         )
         for item in (*kinds, figures.Traffic("plain training: client → server", plain, "a submission", kinds[0].count))
     ]
@@ -66,9 +65,7 @@ def _bytes(run: Run) -> str:
         f"{'; in this run they were passed in memory' if run.simulated else '; what is for B goes through A, sealed'}. "
         "Sealing, TLS and the download of the model come on top. Plain: float32 entries."
     )
-    return (
-        "<h3>Bytes</h3>" + formatting.table(("message", "each", "whole run"), rows) + formatting.paragraph(note, "note")
-    )
+    return "<h3>Bytes</h3>" + fmt.table(("message", "each", "whole run"), rows) + fmt.paragraph(note, "note")
 
 
 def _bar(share: float) -> str:

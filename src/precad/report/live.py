@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from precad.errors import PrecadError
-from precad.report import formatting
+from precad.report import formatting as fmt
 from precad.report.figures import usual_round
 from precad.report.page import policy, render
 from precad.report.run import Run, Source
@@ -100,8 +100,8 @@ def standing(run: Run, stamp: str, age: float) -> State:
     usual, done = usual_round(run), f"round {run.done:,} of {run.settings.rounds:,}"
     if age <= (UNPACED if usual is None else max(LEAST_WAIT, PATIENCE * usual)):
         return State(stamp, "running", f"running: {done}")
-    pace = f", where one usually takes {formatting.seconds(usual)}" if usual is not None else ""
-    return State(stamp, "stalled", f"stalled at {done}: nothing for {formatting.seconds(age)}{pace}")
+    pace = f", where one usually takes {fmt.seconds(usual)}" if usual is not None else ""
+    return State(stamp, "stalled", f"stalled at {done}: nothing for {fmt.seconds(age)}{pace}")
 
 
 class LiveServer(ThreadingHTTPServer):

@@ -10,7 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from precad import __version__
-from precad.report import cost, figures, formatting, provenance, sections
+from precad.report import cost, figures, provenance, sections
+from precad.report import formatting as fmt
 from precad.report.compare import several
 from precad.report.participation import rejections
 from precad.report.run import RoundFigures, Run
@@ -103,19 +104,19 @@ def _tiles(run: Run) -> str:
     sent, whole = sum(line.selected for line in run.rounds), sum(stage.total for stage in figures.stages(run))
     accuracy = last.accuracy if last else None
     looked = "" if last is None else f"after round {last.round:,}" if run.simulated else "a server has no test set"
-    pace = "not recorded" if usual is None else f"{formatting.seconds(usual)} a round"
+    pace = "not recorded" if usual is None else f"{fmt.seconds(usual)} a round"
     tiles = [
-        ("accuracy", "Test accuracy", accuracy, formatting.percent(accuracy), looked),
+        ("accuracy", "Test accuracy", accuracy, fmt.percent(accuracy), looked),
         _epsilon_tile(run, "server", "ε against a server", last),
         _epsilon_tile(run, "clients", "ε against clients", last),
         ("rounds", "Rounds", run.done, f"{run.done:,}", f"of {run.settings.rounds:,}"),
         ("rejected", "Rejected updates", bad, f"{bad:,}", f"of {sent:,} sent"),
-        ("time", "Time", None if usual is None else whole, "–" if usual is None else formatting.seconds(whole), pace),
+        ("time", "Time", None if usual is None else whole, "–" if usual is None else fmt.seconds(whole), pace),
     ]
     if run.settings.hidden:
         tiles = [tile for tile in tiles if tile[0] != "rejected"]
     shown = "".join(
-        f"<div class='tile' id='tile-{key}'><dt>{name}</dt><dd class='big'>{formatting.data(value, text)}</dd>"
+        f"<div class='tile' id='tile-{key}'><dt>{name}</dt><dd class='big'>{fmt.data(value, text)}</dd>"
         f"<dd class='under'>{escape(under)}</dd></div>"
         for key, name, value, text, under in tiles
     )
@@ -124,12 +125,12 @@ def _tiles(run: Run) -> str:
 
 def _epsilon_tile(run: Run, key: str, name: str, last: RoundFigures | None) -> tuple[str, str, float | None, str, str]:
     value = None if last is None else (last.epsilon_server if key == "server" else last.epsilon_clients)
-    shown = "–" if last is None else formatting.epsilon(value)
+    shown = "–" if last is None else fmt.epsilon(value)
     budget = f", budget {run.settings.budget:g}" if key == "server" and run.settings.budget is not None else ""
     under = (
         "nothing protects against it"
         if last is not None and value is None
-        else f"at δ = {formatting.small(run.settings.delta)}{budget}"
+        else f"at δ = {fmt.small(run.settings.delta)}{budget}"
     )
     return f"epsilon-{key}", name, value, shown, under
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from precad.report import formatting
+from precad.report import formatting as fmt
 from precad.report.run import Run
 
 
@@ -21,7 +21,7 @@ def configuration(run: Run) -> str:
     tables = "".join(_small_table(name, rows) for name, rows in groups.items())
     listed = "".join(f"<li>{escape(name)} <code>{escape(value)}</code></li>" for name, value in digests)
     audit = f"<h3>Digests</h3><ul>{listed}</ul>"
-    return formatting.section("configuration", "Configuration", f"<div class='config'>{tables}</div>{audit}")
+    return fmt.section("configuration", "Configuration", f"<div class='config'>{tables}</div>{audit}")
 
 
 def limits(run: Run) -> str:
@@ -44,7 +44,7 @@ def limits(run: Run) -> str:
             "The noise came from a seed: whoever knows it can take the noise away. The ε above are those of the same "
         )
         lines.insert(0, f"{seeded}run with secret noise.")
-    return formatting.section("limits", "What this page does not show", formatting.bullets(lines))
+    return fmt.section("limits", "What this page does not show", fmt.bullets(lines))
 
 
 def _small_table(name: str, rows: list[tuple[str, str]]) -> str:

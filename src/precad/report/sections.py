@@ -3,7 +3,8 @@
 from html import escape
 
 from precad.errors import Reason
-from precad.report import figures, formatting, grid
+from precad.report import figures, grid
+from precad.report import formatting as fmt
 from precad.report.chart import MOST_POINTS, Chart, Series, draw, thinned
 from precad.report.participation import participation, rejections
 from precad.report.run import RoundFigures, Run
@@ -20,23 +21,19 @@ def learning(run: Run) -> str:
     chosen = [line for i, line in enumerate(lines) if (len(lines) - 1 - i) % every == 0]
     rows = [
         (
-            formatting.data(line.round, f"{line.round:,}"),
-            formatting.data(line.accuracy, formatting.percent(line.accuracy)),
-            formatting.data(line.loss, formatting.loss(line.loss)),
-            formatting.data(line.epsilon_server, formatting.epsilon(line.epsilon_server)),
-            formatting.data(line.epsilon_clients, formatting.epsilon(line.epsilon_clients)),
+            fmt.data(line.round, f"{line.round:,}"),
+            fmt.data(line.accuracy, fmt.percent(line.accuracy)),
+            fmt.data(line.loss, fmt.loss(line.loss)),
+            fmt.data(line.epsilon_server, fmt.epsilon(line.epsilon_server)),
+            fmt.data(line.epsilon_clients, fmt.epsilon(line.epsilon_clients)),
         )
         for line in chosen
     ]
     head = ("round", "test accuracy", "test loss", "ε server", "ε clients")
-    numbers = formatting.details("numbers", "The numbers", formatting.table(head, rows)) if rows else ""
+    numbers = fmt.details("numbers", "The numbers", fmt.table(head, rows)) if rows else ""
     backdoor = run.summary.backdoor_accuracy if run.summary else None
-    said = (
-        ""
-        if backdoor is None
-        else formatting.paragraph(f"Backdoor accuracy at the end: {formatting.percent(backdoor)}.")
-    )
-    return formatting.section("learning", "What the model learnt", f"<div class='pair'>{charts}</div>{said}{numbers}")
+    said = "" if backdoor is None else fmt.paragraph(f"Backdoor accuracy at the end: {fmt.percent(backdoor)}.")
+    return fmt.section("learning", "What the model learnt", f"<div class='pair'>{charts}</div>{said}{numbers}")
 
 
 def learning_charts(runs: list[Run]) -> str:
@@ -60,11 +57,11 @@ def privacy(run: Run) -> str:
     )
     said = [
         _HOLDS.get(run.settings.protocol, ""),
-        f"For {unit} that is replaced by a null one, at δ = {formatting.small(run.settings.delta)}, by an accountant whose "
+        f"For {unit} that is replaced by a null one, at δ = {fmt.small(run.settings.delta)}, by an accountant whose "
         f"figures are upper bounds, {most}.",
     ]
-    text = "".join(formatting.paragraph(line, "lead") for line in said)
-    return formatting.section(
+    text = "".join(fmt.paragraph(line, "lead") for line in said)
+    return fmt.section(
         "privacy", "What it cost in privacy", f"<div class='pair'>{epsilon_chart([run])}<div>{text}</div></div>"
     )
 
@@ -89,18 +86,18 @@ def clients(run: Run) -> str:
             "This task hides its participants: a grid or a count of who took part would void the amplification by the "
             "sampling of clients that hiding them is for (PROTOCOL §7a), so neither is shown."
         )
-        return formatting.section("clients", title, formatting.paragraph(hidden, "lead"))
+        return fmt.section("clients", title, fmt.paragraph(hidden, "lead"))
     taken, bad = participation(run), rejections(run)
     reasons = sorted({reason for line in run.rounds for reason in line.rejected.values()})
     said = "".join(
-        formatting.paragraph(f"Rejected as {reason}: {Reason[reason.upper()].value}.", "lead")
+        fmt.paragraph(f"Rejected as {reason}: {Reason[reason.upper()].value}.", "lead")
         for reason in reasons
         if reason.upper() in Reason.__members__
     )
     sent = sum(line.selected for line in run.rounds)
     count = (
-        f"<p>{formatting.data(sent, f'{sent:,}')} updates were sent, "
-        f"{formatting.data(bad.total(), f'{bad.total():,}')} of them rejected.</p>"
+        f"<p>{fmt.data(sent, f'{sent:,}')} updates were sent, "
+        f"{fmt.data(bad.total(), f'{bad.total():,}')} of them rejected.</p>"
     )
     if taken is None:
         why = (
@@ -108,13 +105,13 @@ def clients(run: Run) -> str:
             if run.rounds
             else "No round was played yet."
         )
-        rows = [(escape(name), formatting.data(times, f"{times:,}")) for name, times in sorted(bad.items())]
-        listed = formatting.table(("client", "rejected"), rows) if rows else ""
-        return formatting.section("clients", title, count + said + formatting.paragraph(why, "note") + listed)
-    table = formatting.details(
+        rows = [(escape(name), fmt.data(times, f"{times:,}")) for name, times in sorted(bad.items())]
+        listed = fmt.table(("client", "rejected"), rows) if rows else ""
+        return fmt.section("clients", title, count + said + fmt.paragraph(why, "note") + listed)
+    table = fmt.details(
         "client-table", f"All {len(taken.clients):,} clients", grid.client_table(taken), opened=len(taken.clients) <= 12
     )
-    return formatting.section("clients", title, count + said + grid.draw_grid(taken) + table)
+    return fmt.section("clients", title, count + said + grid.draw_grid(taken) + table)
 
 
 def noise(run: Run) -> str:
@@ -128,9 +125,9 @@ def noise(run: Run) -> str:
             if run.rounds
             else "No round was played yet."
         )
-        said = formatting.paragraph(why, "lead")
+        said = fmt.paragraph(why, "lead")
     elif found.noise == 0:
-        said = formatting.paragraph("There is no noise in the sums: nothing is private.", "lead")
+        said = fmt.paragraph("There is no noise in the sums: nothing is private.", "lead")
     else:
         left = (
             "what is left is within the play of chance"
@@ -138,13 +135,13 @@ def noise(run: Run) -> str:
             else f"what is left, about {found.signal:.4g}, is the signal, "
             f"{100 * found.signal / found.noise:.3g}\u00a0% of the noise"
         )
-        said = formatting.paragraph(
+        said = fmt.paragraph(
             f"A sum as the servers opened it has norm {found.norm:.5g} (root mean square), where noise alone would "
             f"have {found.noise:.5g}; {left}. The model learns because noise points elsewhere in every round and "
             "the signal does not.",
             "lead",
         )
-    return formatting.section(
+    return fmt.section(
         "noise", "Noise against signal", f"<div class='pair'>{noise_chart([run])}<div>{said}</div></div>"
     )
 
@@ -178,12 +175,12 @@ def noise_chart(runs: list[Run]) -> str:
 def certificate(run: Run) -> str:
     """Robustness in plain words."""
     found = figures.certificate(run)
-    lines = "".join(formatting.paragraph(line, "lead") for line in found.reasons)
+    lines = "".join(fmt.paragraph(line, "lead") for line in found.reasons)
     command = "" if found.command is None else f"<pre><code>{escape(found.command)}</code></pre>"
-    return formatting.section(
+    return fmt.section(
         "certificate",
         "What malicious clients can do",
-        formatting.paragraph(found.headline, "headline") + lines + command,
+        fmt.paragraph(found.headline, "headline") + lines + command,
     )
 
 
