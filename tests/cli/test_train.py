@@ -124,11 +124,11 @@ CUSTOM = """
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from precad import Task
+from precad import Problem
 
 def make(config, data):
     clients = {f"lab-{i}": TensorDataset(torch.randn(20, 4), torch.randint(0, 2, (20,))) for i in range(config.clients)}
-    return Task.of_datasets(nn.Linear(4, 2), nn.functional.cross_entropy, clients)
+    return Problem.of_datasets(nn.Linear(4, 2), nn.functional.cross_entropy, clients)
 
 def wrong(config, data):
     return 3
@@ -159,7 +159,7 @@ def test_a_task_of_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     result = run(tmp_path, "run.toml", "--dataset", "nomodule:f")
     assert (result.exit_code, "the task 'nomodule:f' cannot be loaded" in result.stderr) == (2, True)
     result = run(tmp_path, "run.toml", "--dataset", "mytask:wrong")
-    assert (result.exit_code, "mytask:wrong must return a precad.Task, got int" in result.stderr) == (2, True)
+    assert (result.exit_code, "mytask:wrong must return a precad.Problem, got int" in result.stderr) == (2, True)
 
 
 def test_ctrl_c_and_resume(tmp_path: Path) -> None:

@@ -45,4 +45,4 @@ def test_every_line_of_the_map_names_code_and_a_test() -> None:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| ") and cells[2] != "code":
             assert re.match(r"`[\w/]+\.py:\w", cells[2]), line
-            assert re.match(r"`(\w+/)?test_\w+\.py:\w", cells[3]), line
+            assert re.match(r"`(\w+/)*test_\w+\.py:\w", cells[3]), line
