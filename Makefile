@@ -7,17 +7,24 @@ HERE := $(shell pwd | cksum | cut -d" " -f1)
 CORE := $(VENV)/core-$(HERE)
 DEV := $(VENV)/dev-$(HERE)
 
-.PHONY: demo test bench docs clean
+.PHONY: demo test test-long bench docs clean
 
 demo: $(CORE)
 	@$(BIN)/python -m precad train
 
 # One more worker than cores: some tests wait for processes most of their time.
+WORKERS = $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+PYTEST = $(BIN)/python -m pytest -q --dist worksteal -n $(WORKERS)
+
+# Everything that a change to the core could break; CONTRIBUTING.md lists the rest, which test-long runs.
 test: $(DEV)
 	@$(BIN)/python -m ruff check
 	@$(BIN)/python -m ruff format --check
 	@$(BIN)/python -m mypy
-	@$(BIN)/python -m pytest -q --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+	@$(PYTEST) -m "not long"
+
+test-long: $(DEV)
+	@$(PYTEST) -m long
 
 docs: $(DEV)
 	@$(BIN)/zensical build --strict --clean

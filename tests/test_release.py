@@ -46,6 +46,7 @@ def clean() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
+@pytest.mark.long
 def test_the_wheel_holds_the_code_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     assert wheel.name == f"precad-{precad.__version__}-py3-none-any.whl"
@@ -60,6 +61,7 @@ def test_the_wheel_holds_the_code_and_nothing_else(built: Path) -> None:
     assert wheel.stat().st_size < 2_000_000
 
 
+@pytest.mark.long
 def test_the_sdist_holds_what_a_reader_needs(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -70,6 +72,7 @@ def test_the_sdist_holds_what_a_reader_needs(built: Path) -> None:
     assert sdist.stat().st_size < 5_000_000
 
 
+@pytest.mark.long
 def test_the_wheel_works_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
     def run(*command: str) -> str:
         done = subprocess.run(command, cwd=tmp_path, env=clean(), capture_output=True, text=True, check=True)

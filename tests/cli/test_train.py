@@ -164,25 +164,32 @@ def test_a_task_of_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_ctrl_c_and_resume(tmp_path: Path) -> None:
     """A real process, a real interrupt: exit code 130, and the resumed run is that without interrupt."""
-    options = ["--rounds", "100", "--clients", "5", "--seed", "5", "--evaluate-every", "100"]
-    command = [sys.executable, "-m", "precad", "train", *options, "--out", str(tmp_path), "--name"]
-    process = subprocess.Popen([*command, "cut"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "cut" / "metrics.jsonl"
-    while not metrics.exists() or metrics.read_text().count("\n") < 3:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    options = [
+        "train",
+        "--rounds",
+        "40",
+        "--clients",
+        "5",
+        "--seed",
+        "5",
+        "--evaluate-every",
+        "40",
+        "--out",
+        str(tmp_path),
+    ]
+    command = [sys.executable, "-m", "precad", *options, "--name", "cut"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        metrics = tmp_path / "cut" / "metrics.jsonl"
+        while not metrics.exists() or metrics.read_text().count("\n") < 3:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "precad resume" in output
-    resumed = subprocess.run(
-        [sys.executable, "-m", "precad", "resume", str(tmp_path / "cut"), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    whole = subprocess.run([*command, "whole", "--json"], capture_output=True, text=True, check=True)
-    ends = [json.loads(process.stdout) for process in (resumed, whole)]
+    resumed = CliRunner().invoke(app, ["resume", str(tmp_path / "cut"), "--json"])
+    whole = CliRunner().invoke(app, [*options, "--name", "whole", "--json"])
+    ends = [json.loads(result.stdout) for result in (resumed, whole)]
     for end in ends:
         del end["seconds"], end["plain_seconds"], end["run"]
     assert ends[0] == ends[1]

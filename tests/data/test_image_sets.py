@@ -148,7 +148,7 @@ def test_the_real_idx_sets(name: Name) -> None:
 
 
 @needs_data
-@pytest.mark.heavy
+@pytest.mark.long
 def test_the_real_cifar() -> None:
     """Also the images of the semantic backdoor are where their indices say: all are cars."""
     data = load("cifar10", REAL)

@@ -7,7 +7,7 @@ import pytest
 from tests.deployment import chaos
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_nothing_is_lost_or_counted_twice(tmp_path: Path) -> None:
     counts = chaos.run(tmp_path, 30, seed=3)
     assert counts["opened"] >= 2

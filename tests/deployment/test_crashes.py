@@ -87,17 +87,18 @@ def play(consortium: Consortium, steps: Steps) -> None:
     consortium.close()
 
 
-SLICES = 8
+STRIDE = 7
+"""`make test` kills at every seventh step, `make test-long` at the others."""
 
 
-@pytest.mark.parametrize("part", range(SLICES))
-def test_every_step(tmp_path: Path, part: int) -> None:
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(1, STRIDE))])
+def test_every_step(tmp_path: Path, first: int) -> None:
     """Each step of two rounds, and of opening the files: the party that takes it dies there."""
     names = all_steps(tmp_path / "count")
     assert len(names) > 150
     for what in ("alpha: before INSERT INTO pins", "beta: before INSERT", "bank: before INSERT", "alpha: got share"):
         assert any(name.startswith(what) for name in names)
-    for at in range(part, len(names), SLICES):
+    for at in range(first, len(names), STRIDE):
         try:
             play(Consortium(tmp_path / str(at), WORLD), Steps(at))
         except BaseException as error:
@@ -133,7 +134,7 @@ def run_until_killed(folder: Path, at: int) -> None:
     play(Consortium(folder, load(folder)), Steps(at, for_good=True))
 
 
-@pytest.mark.parametrize("at", [20, 60, 90, 120, 150])
+@pytest.mark.parametrize("at", [90, *(pytest.param(at, marks=pytest.mark.long) for at in (20, 60, 120, 150))])
 def test_a_process_that_is_really_killed(tmp_path: Path, at: int) -> None:
     save(WORLD, tmp_path)
     codes = []

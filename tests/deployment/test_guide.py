@@ -36,7 +36,7 @@ def shell(folder: Path, script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_from_nothing_to_a_model(tmp_path: Path) -> None:
     keys, task, kits = blocks("sh")
     shell(tmp_path, keys)

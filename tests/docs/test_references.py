@@ -79,7 +79,7 @@ def test_a_wrong_command_is_noticed() -> None:
 
 @each_page
 def test_targets_of_make_exist(page: Path) -> None:
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     mentioned = [words[1:] for words in shell_lines(page) if words[0] == "make"]
     mentioned += [code.split()[1:] for code in inline_code(page) if code.startswith("make ")]
     for words in mentioned:

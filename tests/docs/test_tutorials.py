@@ -67,6 +67,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
         )
 
 
+@pytest.mark.long
 def test_the_first_run(first_run: tuple[Path, list[str]]) -> None:
     """The ε of the line that the page shows are the run's and ``precad privacy``'s; the accuracy is some run's."""
     folder, printed = first_run
@@ -81,6 +82,7 @@ def test_the_first_run(first_run: tuple[Path, list[str]]) -> None:
     assert float(costs[1][0]) < float(costs[0][0]) / 2, "the page says that twice the noise costs less than half"
 
 
+@pytest.mark.long
 def test_own_model_and_data() -> None:
     page, names = DOCS / "tutorial-own-model.md", dict[str, Any]()
     printed = ""
@@ -93,6 +95,7 @@ def test_own_model_and_data() -> None:
     assert Path("runs/clinics/model.pt").is_file()
 
 
+@pytest.mark.long
 def test_an_attack_and_a_defence_of_the_users() -> None:
     found = blocks(DOCS / "how-to.md")
     place = next(i for i, block in enumerate(found) if block.title == "mine.py")
@@ -108,6 +111,7 @@ def _lines(block: Block) -> list[str]:
     return block.text.splitlines()
 
 
+@pytest.mark.long
 def test_the_notebook() -> None:
     notebook = json.loads((ROOT / "examples/first_steps.ipynb").read_text())
     names = dict[str, Any]()

@@ -114,7 +114,7 @@ def model_in(store: Path) -> np.ndarray:
     return np.frombuffer(raw, np.float64)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_the_example_over_real_processes(tmp_path: Path, example: tuple[ModuleType, ModuleType]) -> None:
     deploy, task = example
     folder = tmp_path / "run"

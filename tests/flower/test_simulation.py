@@ -15,7 +15,7 @@ from tests.flower.test_deployment import copy_of_example, model_in
 CLIENTS, ROUNDS, PATIENCE = 3, 2, 1200
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_flower_s_simulation(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("ray")

@@ -94,7 +94,6 @@ def test_cancelling_non_bits_would_win_against_equal_weights(monkeypatch: pytest
     assert in_memory(round_, {"mallory": cheat.submit(round_, "mallory")}, SECRETS).valid == {"mallory"}
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("validation", [Validation.PROOF, Validation.TRIPLES])
 @pytest.mark.parametrize("count", [1000, 10_000])

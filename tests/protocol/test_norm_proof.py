@@ -100,12 +100,12 @@ def test_parameters_outside_the_lemmas_are_refused_by_name() -> None:
         Shape((1 << 32) + 1, 100)
 
 
-@pytest.mark.heavy
-def test_honest_vectors_are_never_rejected() -> None:
-    """10,000 draws at norm 0, C/2, exactly C, and in between."""
+@pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.long)])
+def test_honest_vectors_are_never_rejected(draws: int) -> None:
+    """At norm 0, C/2, exactly C, and in between."""
     generator = np.random.default_rng(1)
     s = ROUND.params.squared_bound
-    for turn in range(10_000):
+    for turn in range(draws):
         if turn % 500 == 0:
             challenge = new_challenge()
         squared = (0, s // 4, s, int(s * generator.random()))[turn % 4]

@@ -61,7 +61,7 @@ def peak_mib(code: str, folder: Path, *arguments: object) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_ten_million_parameters_fit_in_one_gibibyte(tmp_path: Path) -> None:
     dim = 10_000_000
     assert peak_mib(CLIENT, tmp_path, dim, 1) < 1024
@@ -69,7 +69,7 @@ def test_ten_million_parameters_fit_in_one_gibibyte(tmp_path: Path) -> None:
         assert peak_mib(SERVER, tmp_path, dim, 1, role) < 1024
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["A", "B"])
 def test_a_servers_memory_does_not_grow_with_the_clients(tmp_path: Path, role: str) -> None:
     """Forty more clients of 1.6 MB each; less than ten vectors more."""

@@ -17,9 +17,12 @@ from tests.report.test_live import serving
 
 selenium = pytest.importorskip("selenium", reason="needs selenium: pip install selenium")
 CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="needs chromium and chromedriver: apt-get install chromium-driver"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None, reason="needs chromium and chromedriver: apt-get install chromium-driver"
+    ),
+]
 
 Browser = Any
 """selenium is not installed everywhere, so mypy does not know it."""

@@ -205,7 +205,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     """Real processes, killed at moments that nobody chose, until the run is through."""
     path, kills = tmp_path / "run", 0

@@ -10,7 +10,7 @@ from precad.errors import PrecadError
 from precad.lab.bench import server
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_short_form() -> None:
     sizes = ("--submissions", "4", "--dim", "500", "--soak-rounds", "4", "--soak-submissions", "2", "--soak-dim", "40")
     result = CliRunner().invoke(app, ["bench", "server", *sizes, "--json"])

@@ -5,7 +5,7 @@ import pytest
 from precad.lab.bench import gradients, training
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradients, "MODELS", {"mnist": gradients.MODELS["mnist"]})
     row = training.run(repeats=3)["mnist"]

@@ -89,12 +89,12 @@ def validate(round_: Round, vectors: Mapping[str, list[int]]) -> list[str]:
 # Verdicts
 
 
-@pytest.mark.heavy
-def test_honest_vectors_are_never_rejected() -> None:
-    """10,000 draws at norm 0, C/2, exactly C, and in between."""
+@pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.long)])
+def test_honest_vectors_are_never_rejected(draws: int) -> None:
+    """At norm 0, C/2, exactly C, and in between."""
     generator, round_ = np.random.default_rng(2), make_round(64)
     s = round_.params.squared_bound
-    for _ in range(20):
+    for _ in range(draws // 500):
         vectors = {}
         for turn in range(500):
             squared = (0, s // 4, s, int(s * generator.random()))[turn % 4]
