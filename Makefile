@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 HERE := $(shell pwd | cksum | cut -d" " -f1)
 CORE := $(VENV)/core-$(HERE)
 DEV := $(VENV)/dev-$(HERE)
@@ -34,15 +34,15 @@ bench: $(CORE)
 	@$(BIN)/python -m precad bench arithmetic
 
 # A virtual environment that is broken, or was moved, is made anew.
-$(CORE): pyproject.toml
+$(CORE): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing precad into $(VENV) ..."
-	@$(PIP) install --editable '.[train]'
+	@$(INSTALL) --editable '.[train]'
 	@touch $@
 
-$(DEV): pyproject.toml | $(CORE)
+$(DEV): pyproject.toml constraints.txt | $(CORE)
 	@echo "installing the tools for development ..."
-	@$(PIP) install --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 clean:
