@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from precad.mpc import fixed_point
 from precad.mpc.field import P
+from tests.messages import says
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50), st.integers(0, 16))
@@ -85,20 +86,20 @@ def test_the_chosen_grid_satisfies_the_lemma_and_the_next_finer_does_not(bound: 
 
 def test_a_bound_too_large_for_the_field_is_refused() -> None:
     assert fixed_point.choose_fractional_bits(9.9e6) == 0
-    with pytest.raises(ValueError, match=r"C = 10000000.0 .* at most 9942053"):
+    with pytest.raises(ValueError, match=says("C", 10000000.0, 9942053)):
         fixed_point.choose_fractional_bits(1e7)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_bounds_are_positive_numbers(bad: float) -> None:
-    with pytest.raises(ValueError, match="client_bound C must be a finite number above 0"):
+    with pytest.raises(ValueError, match=says("client_bound", 0, bad)):
         fixed_point.choose_fractional_bits(bad)
 
 
 def test_a_sum_that_could_wrap_is_refused() -> None:
     most = (P // 2 - 1) // (30 << 16)
     fixed_point.check_sum_fits(most, 30.0, 0.001, 16)
-    with pytest.raises(ValueError, match="could overflow the field"):
+    with pytest.raises(ValueError, match="overflow"):
         fixed_point.check_sum_fits(most + 1, 30.0, 0.001, 16)
-    with pytest.raises(ValueError, match="could overflow the field"):
+    with pytest.raises(ValueError, match="overflow"):
         fixed_point.check_sum_fits(1, 30.0, (P // 2) / 40 / math.sqrt(2), 16)

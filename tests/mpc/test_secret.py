@@ -29,7 +29,7 @@ def test_nothing_of_a_secret_prints() -> None:
 def test_a_secret_is_not_copied_into_other_forms() -> None:
     holder = Holder(Secret.fresh(), np.zeros(1, np.uint64), b"", 0)
     for convert in (lambda: asdict(holder), lambda: copy.copy(holder.secret), lambda: copy.deepcopy(holder)):
-        with pytest.raises(TypeError, match="not pickled or copied"):
+        with pytest.raises(TypeError, match="pickle"):
             convert()
 
 

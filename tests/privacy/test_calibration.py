@@ -6,6 +6,7 @@ import pytest
 
 from precad.privacy.accounting import Adversary, PldAccountant, record_mechanism
 from precad.privacy.calibration import UNKNOWNS, Setting, solve
+from tests.messages import says
 
 KNOWN = Setting(
     adversary=Adversary.SERVER, epsilon=None, delta=1e-5, sigma=1.5, rounds=5000, client_rate=0.1, record_rate=0.05
@@ -32,15 +33,17 @@ def test_the_found_sigma_keeps_the_promise(epsilon: float) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"epsilon": 1.0}, "missing: none"),
-        ({"sigma": None}, "missing: epsilon, sigma"),
-        ({"rounds": None, "epsilon": 0.001}, r"epsilon must be at least .* what a single round costs; got 0.001"),
-        ({"rounds": None, "epsilon": -1.0}, r"epsilon must be in \(0, 20\], got -1\.0"),
-        ({"sigma": None, "epsilon": 1e9}, r"epsilon must be in \(0, 20\]"),
-        ({"sigma": None, "epsilon": 1e-9}, "no sigma up to"),
-        ({"record_rate": None, "epsilon": 1.0, "client_rate": 1.5}, r"client_rate q must be in \(0, 1\], got 1.5"),
+        ({"epsilon": 1.0}, ("missing: none",)),
+        ({"sigma": None}, ("missing: epsilon, sigma",)),
+        ({"rounds": None, "epsilon": 0.001}, ("epsilon", 0.001)),
+        ({"rounds": None, "epsilon": -1.0}, ("epsilon", "(0, 20]", -1.0)),
+        ({"sigma": None, "epsilon": 1e9}, ("epsilon", "(0, 20]", 1e9)),
+        ({"sigma": None, "epsilon": 1e-9}, ("sigma", 1e-9)),
+        ({"record_rate": None, "epsilon": 1.0, "client_rate": 1.5}, ("client_rate", "(0, 1]", 1.5)),
     ],
 )
-def test_an_impossible_question_is_answered_in_words(changes: dict[str, float | None], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_an_impossible_question_is_answered_in_words(
+    changes: dict[str, float | None], words: tuple[object, ...]
+) -> None:
+    with pytest.raises(ValueError, match=says(*words)):
         solve(replace(KNOWN, **changes))  # type: ignore[arg-type]

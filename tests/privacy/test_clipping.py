@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from precad.mpc import fixed_point
 from precad.privacy import clipping
+from tests.messages import says
 
 FLOATS = [np.float32, np.float64]
 bounds = st.one_of(st.sampled_from([1.0, 30.0, 2.0, 0.1, 1 / 3, 151.0]), st.floats(2.0**-15, 1e4))
@@ -91,7 +92,7 @@ def test_zero_stays_zero() -> None:
 def test_a_vector_that_is_not_finite_is_named(bad: float) -> None:
     x = np.ones(50)
     x[31] = bad
-    with pytest.raises(ValueError, match=f"entry 31 of the vector is {bad}"):
+    with pytest.raises(ValueError, match=says("entry 31", bad)):
         clipping.encode_clipped(x, 30.0, 16)
 
 

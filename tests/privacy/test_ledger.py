@@ -17,6 +17,7 @@ import pytest
 
 from precad.privacy.accounting import Adversary, PldAccountant, record_mechanism
 from precad.privacy.ledger import Ledger, LedgerError, Terms
+from tests.messages import says
 
 TERMS = Terms(task="ab" * 32, dim=26_010, sigma=1.0, record_rate=0.05, delta=1e-5)
 
@@ -45,7 +46,7 @@ def test_a_retried_round_counts_once(ledger: Ledger) -> None:
     first = ledger.record(0, ["bank", "lab"])
     assert ledger.record(0, ["lab", "bank"]) == first
     assert ledger.participations() == {"bank": 1, "lab": 1}
-    with pytest.raises(LedgerError, match="round 0 is in the ledger with other participants"):
+    with pytest.raises(LedgerError, match=says("round 0", "participants")):
         ledger.record(0, ["bank"])
     assert ledger.participations() == {"bank": 1, "lab": 1}
 
@@ -247,7 +248,7 @@ def test_processes_and_threads_take_turns(tmp_path: Path) -> None:
 
 def test_a_forked_process_is_told_to_open_the_ledger_anew(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(LedgerError, match="forked: open it again"):
+    with pytest.raises(LedgerError, match="fork"):
         ledger.record(0, ["bank"])
 
 
@@ -257,7 +258,7 @@ def test_a_round_that_the_disk_has_no_room_for_is_not_counted(ledger: Ledger, tm
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
     names = [f"client-{i}" for i in range(2000)]
-    with pytest.raises(LedgerError, match="cannot be read or written: database or disk is full"):
+    with pytest.raises(LedgerError, match="disk is full"):
         ledger.record(1, names)
     assert ledger.participations() == {"bank": 1}
     again = Ledger.load(tmp_path / "ledger.sqlite")
@@ -306,5 +307,5 @@ def test_terms_out_of_range_are_refused(changed: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("round_", [-1, 1 << 63, True])
 def test_a_round_is_a_whole_number(ledger: Ledger, round_: int) -> None:
-    with pytest.raises(ValueError, match="round must be a whole number"):
+    with pytest.raises(ValueError, match=says("round", round_)):
         ledger.record(round_, [])

@@ -7,6 +7,7 @@ import pytest
 
 from precad.privacy.ledger import Ledger, LedgerError, Terms
 from precad.privacy.ledger_view import view
+from tests.messages import says
 
 TERMS = Terms("ab", 10, 1.0, 0.5, 1e-5)
 
@@ -25,8 +26,8 @@ def test_it_sees_what_was_counted_while_the_counting_goes_on(tmp_path: Path) -> 
 
 
 def test_what_is_no_ledger(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="there is no ledger"):
+    with pytest.raises(LedgerError, match=says("no ledger", tmp_path / "none")):
         view(tmp_path / "none")
     (tmp_path / "text").write_text("not a ledger, but long enough to be read as a file of SQLite" * 20)
-    with pytest.raises(LedgerError, match="is not a ledger that can be read"):
+    with pytest.raises(LedgerError, match=says("not a ledger", tmp_path / "text")):
         view(tmp_path / "text")

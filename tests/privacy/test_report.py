@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from precad.cli.app import app
 from precad.privacy.accounting import SAMPLER_DISTANCE, Adversary, PldAccountant
 from precad.privacy.report import Question, make
+from tests.messages import says
 
 run = CliRunner().invoke
 
@@ -79,22 +81,22 @@ def test_sigma_and_a_target_give_the_rounds() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--sigma", "1", "--record-rate", "1.2"], "--record-rate must be in (0, 1], got 1.2"),
-        (["--sigma", "1", "--client-rate", "0"], "--client-rate must be in (0, 1], got 0.0"),
-        (["--sigma", "1", "--delta", "0"], "such as 1e-5; got 0.0"),
-        (["--sigma", "1", "--group", "0"], "--group must be in [1, 1000], got 0"),
-        (["--sigma", "1", "--dim", "0"], "--dim must be in [1, 2^32], got 0"),
-        (["--sigma", "1", "--hidden"], "--hidden is for --unit client"),
-        (["--sigma", "1", "--target-epsilon", "0.1"], "what a single round costs; got 0.1"),
-        (["--sigma", "1", "--target-epsilon", "3", "--participations", "9"], "the cap is then ⌈q·T⌉"),
-        (["--sigma", "nan"], "sigma must be a finite number"),
-        (["--target-epsilon", "-2"], "epsilon must be in (0, 20], got -2.0"),
-        (["--target-epsilon", "1e-7"], "allow a larger epsilon, or fewer rounds"),
-        (["--sigma", "1", "--unit", "dog"], "dog"),
+        (["--sigma", "1", "--record-rate", "1.2"], ("--record-rate", "(0, 1]", 1.2)),
+        (["--sigma", "1", "--client-rate", "0"], ("--client-rate", "(0, 1]", 0.0)),
+        (["--sigma", "1", "--delta", "0"], ("--delta", 0.0)),
+        (["--sigma", "1", "--group", "0"], ("--group", "[1, 1000]", 0)),
+        (["--sigma", "1", "--dim", "0"], ("--dim", "[1, 2^32]", 0)),
+        (["--sigma", "1", "--hidden"], ("--hidden", "--unit client")),
+        (["--sigma", "1", "--target-epsilon", "0.1"], ("epsilon", 0.1)),
+        (["--sigma", "1", "--target-epsilon", "3", "--participations", "9"], ("--participations", "⌈q·T⌉")),
+        (["--sigma", "nan"], ("sigma", "nan")),
+        (["--target-epsilon", "-2"], ("epsilon", "(0, 20]", -2.0)),
+        (["--target-epsilon", "1e-7"], ("epsilon", "sigma")),
+        (["--sigma", "1", "--unit", "dog"], ("--unit", "dog")),
     ],
 )
-def test_nonsense_is_answered_with_the_range(options: list[str], words: str) -> None:
+def test_nonsense_is_answered_with_the_range(options: list[str], words: tuple[object, ...]) -> None:
     result = run(app, ["privacy", *options])
     assert result.exit_code == 2
-    assert words in " ".join(result.output.split())
+    assert re.search(says(*words), " ".join(result.output.split()))
     assert "Traceback" not in result.output

@@ -7,6 +7,7 @@ from scipy import stats
 from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample
+from tests.messages import says
 from tests.stat_tests import ALPHA
 
 
@@ -42,7 +43,7 @@ def test_a_rate_of_one_picks_all_and_none_of_nothing() -> None:
 
 def test_what_is_not_a_rate_or_not_a_stream_for_samples_is_refused() -> None:
     for rate in (0.0, -0.1, 1.2, float("nan")):
-        with pytest.raises(ValueError, match=r"a sampling rate must be in \(0, 1\]"):
+        with pytest.raises(ValueError, match=says("rate", "(0, 1]", rate)):
             poisson_sample(stream(), 5, rate)
     with pytest.raises(ValueError, match="a stream of their own"):
         poisson_sample(stream(Purpose.NOISE), 5, 0.5)

@@ -16,6 +16,7 @@ from precad.mpc.secret import Secret
 from precad.protocol.codec import Blob
 from precad.protocol.messages import KINDS, VERSION, Close, Header, Message, PartA, PartB, decode, encode
 from precad.protocol.triples.beaver import Words
+from tests.messages import says
 from tests.strategies import vectors
 
 CODECS: dict[Any, st.SearchStrategy[Any]] = {
@@ -134,7 +135,7 @@ def test_every_truncation_and_extension_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [{"share": 4, "tail": 2}, {"share": 6, "tail": 2}, {"share": 5, "tail": 0}])
 def test_every_vector_has_exactly_its_length(wrong: dict[str, int]) -> None:
-    with pytest.raises(ProtocolError, match=r"PartA\.(share|tail) has \d entries, expected"):
+    with pytest.raises(ProtocolError, match=r"PartA\.(share|tail).*\d entries"):
         decode(encode(PART), PartA, **wrong)
 
 
@@ -158,7 +159,7 @@ def test_words_of_p_or_more_are_refused_in_every_vector_of_every_message(
     assert equal(decode(raw, kind, **sizes(marked)), marked)
     for value in (11, 22, 33):
         at = raw.index(value.to_bytes(8, "little"))
-        with pytest.raises(ProtocolError, match=rf"{kind.__name__}\.{name} has an entry that is not below p"):
+        with pytest.raises(ProtocolError, match=says(f"{kind.__name__}.{name}", "p")):
             decode(raw[:at] + (value + k * P).to_bytes(8, "little") + raw[at + 8 :], kind, **sizes(marked))
 
 
@@ -168,7 +169,7 @@ def test_words_of_p_or_more_are_refused(k: int, at: int) -> None:
     raw = bytearray(encode(PART))
     place = len(raw) - 24 - 8 * (5 - at)
     raw[place : place + 8] = (at + k * P).to_bytes(8, "little")
-    with pytest.raises(ProtocolError, match=r"PartA\.share has an entry that is not below p"):
+    with pytest.raises(ProtocolError, match=says("PartA.share", "p")):
         decode(bytes(raw), PartA, **LENGTHS)
 
 
@@ -185,9 +186,9 @@ COUNT_AT = 16 + 96  # of PART's share
     ("data", "words"),
     [
         (patched(PART, 0, b"x"), "not a precad message"),
-        (patched(PART, 6, b"\x09"), f"version 9, this program speaks version {VERSION}"),
-        (patched(PART, 7, b"\x03"), "got PartB, expected PartA"),
-        (patched(PART, 7, b"\xff"), "got a message of kind 255, expected PartA"),
+        (patched(PART, 6, b"\x09"), f"version 9.*version {VERSION}"),
+        (patched(PART, 7, b"\x03"), "PartB.*PartA"),
+        (patched(PART, 7, b"\xff"), "255.*PartA"),
         (patched(PART, 8, b"\xff"), "says that it has"),
         (patched(PART, COUNT_AT, (1 << 60).to_bytes(8, "little")), "in the middle of a field"),
         (encode(PART) + bytes(8), "says that it has"),
@@ -218,7 +219,7 @@ def test_a_name_is_refused_with_the_reason(data: bytes, words: str) -> None:
 
 def test_bytes_after_the_last_field_are_refused() -> None:
     raw = encode(HEADER) + bytes(8)
-    with pytest.raises(ProtocolError, match="8 bytes after the end of Header"):
+    with pytest.raises(ProtocolError, match=says("8 bytes", "Header")):
         decode(raw[:8] + len(raw).to_bytes(8, "little") + raw[16:], Header)
 
 

@@ -18,6 +18,7 @@ from precad.protocol.norm_proof import Challenge, Opening, Shape
 from precad.protocol.params import Round
 from precad.protocol.submission import ClientSecrets, Submission
 from precad.simulation import forging
+from tests.messages import says
 from tests.protocol.drivers import make_round
 from tests.stat_tests import ALPHA, uniform_field_p_value
 
@@ -94,9 +95,9 @@ def test_the_soundness_holds_for_every_bound(bound: float) -> None:
 
 
 def test_parameters_outside_the_lemmas_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"Lemma 3 \(wrap-around, small entries\) needs τ ≤ √p/16"):
+    with pytest.raises(ValueError, match=says("Lemma 3", "τ ≤ √p/16")):
         Shape(100, (1 << 25) ** 2)
-    with pytest.raises(ValueError, match=r"Lemma 3 .* needs d ≤ 2\^32"):
+    with pytest.raises(ValueError, match=says("Lemma 3", "d ≤ 2^32")):
         Shape((1 << 32) + 1, 100)
 
 
@@ -117,7 +118,7 @@ def test_honest_vectors_are_never_rejected(draws: int) -> None:
 
 def test_a_vector_over_its_bound_is_not_even_submitted() -> None:
     x = of_norm(ROUND.params.squared_bound + 1, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="clip it to C first"):
+    with pytest.raises(ValueError, match="clip"):
         submission.submit(ROUND, "c", x)
     with pytest.raises(ValueError, match="64 entries"):
         submission.submit(ROUND, "c", x[:-1])

@@ -19,6 +19,7 @@ from precad.protocol.round import ServerSecrets
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
 from precad.protocol.triples import dealing
+from tests.messages import says
 from tests.protocol.drivers import make_round, message_sizes, run_states
 from tests.protocol.test_conformance import honest_submissions
 
@@ -158,11 +159,11 @@ def test_a_second_challenge_is_refused() -> None:
     again, same = states.agree(states.close(state)[0], close, own)
     assert encode(same) == encode(message)
     assert states.challenge(again, Nonce(again.closed, theirs)).seed == first.seed
-    with pytest.raises(ProtocolError, match="the other server's nonce was another before"):
+    with pytest.raises(ProtocolError, match=says("other server's nonce", "before")):
         states.challenge(again, Nonce(again.closed, Secret.fresh()))
-    with pytest.raises(ProtocolError, match="the closed set was another before"):
+    with pytest.raises(ProtocolError, match=says("closed set", "before")):
         states.agree(closing, replace(close, headers=close.headers[1:]), own)
-    with pytest.raises(ProtocolError, match="this server's nonce was another before"):
+    with pytest.raises(ProtocolError, match=says("this server's nonce", "before")):
         states.agree(closing, close, Secret.fresh())
 
 
@@ -175,9 +176,9 @@ def test_one_noise_is_never_used_over_two_sums() -> None:
     _, tally = states.aggregate(everyone, [kept[name] for name in names], noise)
     _, again = states.aggregate(everyone, [kept[name] for name in reversed(names)], noise)
     assert encode(again) == encode(tally)
-    with pytest.raises(ProtocolError, match="the outcome was another before"):
+    with pytest.raises(ProtocolError, match=says("outcome", "before")):
         states.aggregate(fewer, [kept[name] for name in names[1:]], noise)
-    with pytest.raises(ProtocolError, match="this server's noise was another before"):
+    with pytest.raises(ProtocolError, match=says("this server's noise", "before")):
         states.aggregate(everyone, [kept[name] for name in names], Secret.fresh())
 
 
@@ -203,7 +204,7 @@ def test_vectors_of_other_lengths_from_the_other_server_are_its_breach() -> None
     )
     short = np.zeros(ROUND.params.dim - 1, np.uint64)
     revealed, _ = states.reveal(tallied, replace(tally, share=vector_digest(short)))
-    with pytest.raises(ProtocolError, match="not the one that its tally named"):
+    with pytest.raises(ProtocolError, match=says("tally")):
         states.finish(revealed, NoisyShare(tally.outcome, short))
 
 
@@ -242,11 +243,11 @@ def test_a_verdict_is_final_and_every_submission_needs_one() -> None:
 def test_a_part_of_another_round_cannot_be_slipped_in() -> None:
     checking, _, _ = advance(HONEST)
     _, others, _ = advance(honest_submissions(ROUND))
-    with pytest.raises(ProtocolError, match="not of the closed set"):
+    with pytest.raises(ProtocolError, match=says("closed set")):
         states.check(checking, others[FIRST])
-    with pytest.raises(ProtocolError, match="not accepted in this round"):
+    with pytest.raises(ProtocolError, match=says("not accepted")):
         states.restore(checking, FIRST, HONEST["honest-1"].part_a)
-    with pytest.raises(ProtocolError, match="not accepted in this round"):
+    with pytest.raises(ProtocolError, match=says("not accepted")):
         states.restore(checking, "nobody", HONEST[FIRST].part_a)
 
 
@@ -271,7 +272,7 @@ def test_a_correlation_is_begun_once_in_a_round() -> None:
     checking, agreed = after_challenge(round_)
     deal_a, _ = dealing.deal(round_, [], agreed.closed, Secret.fresh(), Secret.fresh())
     states.begin_triples(checking, Once("the deal", deal_a))
-    with pytest.raises(ProtocolError, match="the correlation was another before"):
+    with pytest.raises(ProtocolError, match=says("correlation", "before")):
         states.begin_triples(checking, Once("the deal", deal_a))
 
 
@@ -285,5 +286,5 @@ def test_pins_are_not_copied() -> None:
     """A copy of a state would forget what the original has answered to."""
     checking, agreed = after_challenge(ROUND)
     for state in (checking, agreed, Once("the deal", 1)):
-        with pytest.raises(TypeError, match=r"not copied or pickled|not pickled or copied"):
+        with pytest.raises(TypeError, match="pickle"):
             copy.deepcopy(state)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from precad.protocol.update import Model, Optimiser, mean_update, next_model
+from tests.messages import says
 
 
 def test_the_model_moves_by_the_mean_of_the_noisy_sum() -> None:
@@ -16,7 +17,7 @@ def test_the_model_moves_by_the_mean_of_the_noisy_sum() -> None:
 
 @pytest.mark.parametrize("normaliser", [0.0, -1.0, float("nan")])
 def test_a_wrong_normaliser_is_named(normaliser: float) -> None:
-    with pytest.raises(ValueError, match="normaliser N must be above 0"):
+    with pytest.raises(ValueError, match=says("N", normaliser)):
         mean_update(np.zeros(1, np.int64), 16, normaliser)
 
 
