@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from precad.data.splits import dirichlet, iid, shards_by_label
+from tests.messages import says
 from tests.stat_tests import ALPHA, bins_p_value, uniform_bins_p_value
 
 BALANCED = np.repeat(np.arange(10), 6000)
@@ -129,31 +130,31 @@ HALVES: Any = LABELS / 2
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "words"),
     [
-        (partial(shards_by_label, LABELS, 0, 4, RNG), "clients is 0, expected at least 1"),
-        (partial(shards_by_label, LABELS, 4, 0, RNG), "shards_per_client is 0, expected at least 1"),
-        (partial(shards_by_label, LABELS, 6, 4, RNG), r"= 6 × 4 = 24 shards, expected at most .* the 20 records"),
-        (partial(shards_by_label, LABELS, 5, 4, RNG, exclude=np.array([3])), r"20 shards, expected .* the 19 records"),
-        (partial(shards_by_label, HALVES, 1, 1, RNG), r"labels are float64 of shape \(20,\), expected a vector"),
-        (partial(shards_by_label, LABELS[:0], 1, 1, RNG), r"labels are int64 of shape \(0,\)"),
-        (partial(dirichlet, LABELS, 0, 5, 0.5, RNG), "clients is 0, expected at least 1"),
-        (partial(dirichlet, LABELS, 2, 0, 0.5, RNG), "records_per_client is 0, expected at least 1"),
-        (partial(dirichlet, LABELS, 2, 21, 0.5, RNG), "records_per_client is 21, expected at most the 20 records"),
-        (partial(dirichlet, LABELS, 2, 5, 0.0, RNG), "alpha is 0.0, expected a finite number above 0"),
-        (partial(dirichlet, LABELS, 2, 5, float("nan"), RNG), "alpha is nan, expected a finite number above 0"),
-        (partial(dirichlet, LABELS, 2, 5, float("inf"), RNG), "alpha is inf, expected a finite number above 0"),
-        (partial(dirichlet, LABELS, 2, 5, 1.0, RNG, exclude=np.array([20])), r"exclude is not in \[0, 20\)"),
-        (partial(dirichlet, LABELS, 2, 5, 1.0, RNG, exclude=np.array([-1])), r"exclude is not in \[0, 20\)"),
-        (partial(iid, 0, 1, RNG), "records is 0, expected at least 1"),
-        (partial(iid, 5, 0, RNG), "clients is 0, expected at least 1"),
-        (partial(iid, 5, 6, RNG), "clients is 6, expected at most one for each of the 5 records"),
-        (partial(iid, 5, 5, RNG, exclude=np.array([0, 0])), "clients is 5, expected at most .* the 4 records"),
-        (partial(iid, 5, 1, RNG, exclude=np.ones(5, bool)), r"exclude is bool of shape \(5,\), expected a vector"),
+        (partial(shards_by_label, LABELS, 0, 4, RNG), ("clients", 0, 1)),
+        (partial(shards_by_label, LABELS, 4, 0, RNG), ("shards_per_client", 0, 1)),
+        (partial(shards_by_label, LABELS, 6, 4, RNG), ("6 × 4 = 24 shards", "20 records")),
+        (partial(shards_by_label, LABELS, 5, 4, RNG, exclude=np.array([3])), ("20 shards", "19 records")),
+        (partial(shards_by_label, HALVES, 1, 1, RNG), ("labels", "float64", "(20,)")),
+        (partial(shards_by_label, LABELS[:0], 1, 1, RNG), ("labels", "int64", "(0,)")),
+        (partial(dirichlet, LABELS, 0, 5, 0.5, RNG), ("clients", 0, 1)),
+        (partial(dirichlet, LABELS, 2, 0, 0.5, RNG), ("records_per_client", 0, 1)),
+        (partial(dirichlet, LABELS, 2, 21, 0.5, RNG), ("records_per_client", 21, "20 records")),
+        (partial(dirichlet, LABELS, 2, 5, 0.0, RNG), ("alpha", 0.0, 0)),
+        (partial(dirichlet, LABELS, 2, 5, float("nan"), RNG), ("alpha", "nan", 0)),
+        (partial(dirichlet, LABELS, 2, 5, float("inf"), RNG), ("alpha", "inf", 0)),
+        (partial(dirichlet, LABELS, 2, 5, 1.0, RNG, exclude=np.array([20])), ("exclude", "[0, 20)")),
+        (partial(dirichlet, LABELS, 2, 5, 1.0, RNG, exclude=np.array([-1])), ("exclude", "[0, 20)")),
+        (partial(iid, 0, 1, RNG), ("records", 0, 1)),
+        (partial(iid, 5, 0, RNG), ("clients", 0, 1)),
+        (partial(iid, 5, 6, RNG), ("clients", 6, "5 records")),
+        (partial(iid, 5, 5, RNG, exclude=np.array([0, 0])), ("clients", 5, "4 records")),
+        (partial(iid, 5, 1, RNG, exclude=np.ones(5, bool)), ("exclude", "bool", "(5,)")),
     ],
 )
-def test_mistakes_are_refused(call: "partial[list[NDArray[np.int64]]]", message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_mistakes_are_refused(call: "partial[list[NDArray[np.int64]]]", words: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match=says(*words)):
         call()
 
 

@@ -20,6 +20,7 @@ from precad.gradients.engine import PerRecordGradients
 from precad.privacy.clipping import encode_clipped
 from precad.simulation.models import cifar_cnn, digits_model, mnist_cnn
 from tests.gradients.reference import assert_close, classes, normal, one_by_one, seeded, theta_of
+from tests.messages import says
 
 R, F = 0.5, 16
 
@@ -285,14 +286,14 @@ def test_wrong_arguments_are_named() -> None:
     model, x, y = seeded(digits_model), normal(4, 64), classes(4)
     engine, theta = engine_of(model), theta_of(model)
     for counts in ([1, 2], [5, -1], [[4]], [2.0, 2.0]):
-        with pytest.raises(ValueError, match="counts must be integers from 0 that add up to the 4 records"):
+        with pytest.raises(ValueError, match=says("counts", 0, 4)):
             engine.sums(theta, x, y, np.array(counts))
-    with pytest.raises(ValueError, match="theta must be a vector of 2410 parameters"):
+    with pytest.raises(ValueError, match=says("theta", 2410)):
         engine.per_record(theta[1:], x, y)
-    with pytest.raises(ValueError, match="4 records and 3 targets"):
+    with pytest.raises(ValueError, match=says("4 records", "3 targets")):
         engine.per_record(theta, x, y[:3])
     for bound in (0.0, math.nan, 2.0**-17, 1024.0):
-        with pytest.raises(ValueError, match="record_bound R must be"):
+        with pytest.raises(ValueError, match=says("record_bound", bound)):
             engine.clipped_sums(theta, x, y, np.array([4]), record_bound=bound, fractional_bits=16)
-    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=says("threads", 1, 0)):
         engine_of(model, threads=0)

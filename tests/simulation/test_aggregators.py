@@ -15,6 +15,7 @@ from precad.protocol.params import Round
 from precad.simulation.aggregators import Aggregator, Updates
 from precad.simulation.hyperparameters import Protocol
 from precad.simulation.randomness import Randomness
+from tests.messages import says
 from tests.simulation.tiny import config, trainer
 
 
@@ -57,9 +58,7 @@ def test_a_defence_of_the_users_gets_one_row_a_client(tmp_path: Path, monkeypatc
     own.play()
     plain.play()
     assert np.allclose(own.progress.model.theta, plain.progress.model.theta)
-    with pytest.raises(
-        PrecadError, match=r"my_defences:wrong must return a vector of 2410 entries, got shape \(6, 2410\)"
-    ):
+    with pytest.raises(PrecadError, match=says("my_defences:wrong", 2410, "(6, 2410)")):
         trainer(config(training={"protocol": "plain", "defence": "my_defences:wrong"})).play()
     sys.modules.pop("my_defences")
 
@@ -83,20 +82,20 @@ def test_a_round_of_nobody_leaves_the_model(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("training", "message"),
+    ("training", "words"),
     [
-        ({"defence": "median"}, "a defence must see the updates: it needs protocol plain, got precad"),
-        ({"clip_after_noise": True}, "clip_after_noise needs protocol ldp and the record as the unit"),
-        ({"assumed_malicious": 0.5}, r"assumed_malicious must be in \[0, 0.5\), got 0.5"),
+        ({"defence": "median"}, ("defence", "plain", "precad")),
+        ({"clip_after_noise": True}, ("clip_after_noise", "ldp", "record")),
+        ({"assumed_malicious": 0.5}, ("assumed_malicious", "[0, 0.5)", 0.5)),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(training: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_settings_that_contradict_each_other_are_refused(training: dict[str, Any], words: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match=says(*words)):
         config(training=training)
 
 
 def test_an_unknown_defence_is_refused_before_the_first_round() -> None:
-    with pytest.raises(ValueError, match="the defence is 'hope', expected one of"):
+    with pytest.raises(ValueError, match=says("defence", "'hope'", "median")):
         trainer(config(training={"protocol": "plain", "defence": "hope"}))
 
 

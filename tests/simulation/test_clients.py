@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from precad.errors import PrecadError
 from precad.simulation.problem import AttackContext
 from precad.simulation.trainer import Trainer
+from tests.messages import says
 from tests.simulation.tiny import config, trainer
 
 Floats = NDArray[np.float64]
@@ -64,7 +65,5 @@ def test_an_honest_update_sent_by_a_malicious_client_changes_nothing() -> None:
 
 def test_a_vector_of_another_size_is_refused() -> None:
     run = with_attack(trainer(config()), [], np.zeros(3))
-    with pytest.raises(
-        PrecadError, match=r"the attack of client-05 must return a vector of 2410 entries, got shape \(3,\)"
-    ):
+    with pytest.raises(PrecadError, match=says("attack of client-05", 2410, "(3,)")):
         run.play()

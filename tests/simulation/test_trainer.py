@@ -25,6 +25,7 @@ from precad.simulation.hyperparameters import Protocol
 from precad.simulation.problem import AttackContext, Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Trainer
+from tests.messages import says
 from tests.simulation.small import CLIENTS, boosted, data, hyperparameters, model, task
 
 Floats = NDArray[np.float64]
@@ -150,7 +151,7 @@ def test_who_has_spent_its_budget_sits_out() -> None:
     run = trainer(client_rate=1.0, budget=(one + two) / 2)
     assert [len(outcome.selected) for outcome in run.rounds()] == [CLIENTS, 0, 0, 0]
     assert run.epsilon(Adversary.SERVER) == pytest.approx(one)
-    with pytest.raises(ValueError, match="does not pay for one round"):
+    with pytest.raises(ValueError, match=says("budget", one / 2)):
         trainer(budget=one / 2)
 
 
@@ -192,7 +193,7 @@ def test_the_ledger_counts_who_was_selected(tmp_path: Path) -> None:
 
 
 def test_a_model_that_diverges_is_named_with_its_round() -> None:
-    with pytest.raises(PrecadError, match=r"diverged in round 1: use a learning rate below 1e\+100"):
+    with pytest.raises(PrecadError, match=says("round 1", "learning rate", 1e100)):
         trainer(learning_rate=1e100).play()
 
 
@@ -215,15 +216,13 @@ def test_the_noise_of_ddp_is_that_of_one_server_in_all() -> None:
 
 def test_bad_tasks_are_refused_by_name() -> None:
     net = model()
-    with pytest.raises(ValueError, match="there are no clients"):
+    with pytest.raises(ValueError, match="no clients"):
         Problem.of_datasets(net, nn.functional.cross_entropy, {})
     with pytest.raises(ValueError, match="bank has no records"):
         Problem.of_datasets(net, nn.functional.cross_entropy, {"bank": data(0)})
-    with pytest.raises(
-        ValueError, match="the data of bank must be a torch Dataset with a length and indices, got list"
-    ):
+    with pytest.raises(ValueError, match=says("bank", "Dataset", "list")):
         Problem.of_datasets(net, nn.functional.cross_entropy, {"bank": [1]})
-    with pytest.raises(ValueError, match="mallory is malicious but not among the clients"):
+    with pytest.raises(ValueError, match=says("mallory", "clients")):
         Problem.of_datasets(net, nn.functional.cross_entropy, {"bank": data()}, None, {"mallory": boosted})
 
 

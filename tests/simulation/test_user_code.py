@@ -14,6 +14,7 @@ from precad.simulation.hyperparameters import Protocol
 from precad.simulation.problem import Attack, Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Trainer
+from tests.messages import says
 from tests.simulation.small import data, hyperparameters, model, task
 
 SEED = Randomness.repeatable(1)
@@ -31,21 +32,21 @@ INPUTS, LABELS = data().tensors
 )
 def test_a_model_that_does_not_fit_the_data_is_found_before_the_run(records: TensorDataset, message: str) -> None:
     wrong = Problem.of_datasets(model(), nn.functional.cross_entropy, {"bank": records})
-    with pytest.raises(PrecadError, match=f"fail on the first records of bank.*{message}"):
+    with pytest.raises(PrecadError, match=f"bank.*{message}"):
         Trainer(wrong, hyperparameters(), SEED)
 
 
 @pytest.mark.parametrize(
     ("attack", "message"),
     [
-        (lambda context: context.update[:3], r"must return a vector of 75 entries, got shape \(3,\)"),
-        (lambda _: 1 / 0, "fails: ZeroDivisionError: division by zero"),
+        (lambda context: context.update[:3], r"75 .*\(3,\)"),
+        (lambda _: 1 / 0, "ZeroDivisionError: division by zero"),
     ],
 )
 @pytest.mark.parametrize("protocol", Protocol)
 def test_an_attack_that_is_none_is_named(attack: Attack, message: str, protocol: Protocol) -> None:
     run = Trainer(task({"client-0": attack}), hyperparameters(client_rate=1.0, protocol=protocol), SEED)
-    with pytest.raises(PrecadError, match=f"the attack of client-0 {message}"):
+    with pytest.raises(PrecadError, match=f"attack of client-0 .*{message}"):
         run.play()
 
 
@@ -81,5 +82,5 @@ def test_a_layer_that_torch_cannot_batch_is_differentiated_record_by_record() ->
 
 def test_choices_may_be_text_and_wrong_ones_are_named() -> None:
     assert hyperparameters(protocol="plain").protocol is Protocol.PLAIN
-    with pytest.raises(ValueError, match="protocol must be one of precad, plain, cdp, ldp, ddp; got 'none'"):
+    with pytest.raises(ValueError, match=says("protocol", "precad", "plain", "cdp", "ldp", "ddp", "'none'")):
         hyperparameters(protocol="none")
