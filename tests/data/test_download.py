@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine: checked, whole or not at all, and only what is missing."""
+"""Downloads from a server on 127.0.0.1: checked, whole or not at all, and only what is missing; where the cache is."""
 
 import hashlib
 import socket
@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from precad.data import download
-from precad.data.download import RemoteFile, Source
-from precad.data.image_files import IDX_FILES, DataError
+from precad.data.download import DataError, Source, cache_folder
+from precad.data.image_files import IDX_FILES
 from precad.data.image_sets import load
 from tests.data import fakes
 
 
 class Site:
-    """A folder that is served, and what was asked for."""
+    """A folder that is served, what was asked for, and how many answers are to fail first."""
+
+    failing = 0
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,6 +29,12 @@ class Site:
         site = self
 
         class Handler(SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if site.failing:
+                    site.failing -= 1
+                    return self.send_error(503)
+                return super().do_GET()
+
             def log_message(self, *_: object) -> None:
                 site.asked.append(self.path.removeprefix("/"))
 
@@ -43,11 +51,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     thread.start()
     fakes.write_idx("mnist", tmp_path, compress=True)
     fakes.write_tar(tmp_path / "cifar-10-binary.tar.gz")
-    digests = [hashlib.sha256(fakes.idx(array)).hexdigest() for array in vars(fakes.fake("mnist")).values()]
-    idx = tuple(RemoteFile(f"mnist/{name}.gz", digest) for name, digest in zip(IDX_FILES, digests, strict=True))
-    records = RemoteFile("cifar-10-binary.tar.gz", hashlib.sha256(b"".join(fakes.batches().values())).hexdigest())
-    monkeypatch.setitem(download.SOURCES, "mnist", Source((site.address,), idx))
-    monkeypatch.setitem(download.SOURCES, "cifar10", Source((site.address,), (records,)))
+    for name, files in (("mnist", [f"mnist/{name}.gz" for name in IDX_FILES]), ("cifar10", ["cifar-10-binary.tar.gz"])):
+        digests = {file: hashlib.sha256((tmp_path / Path(file).name).read_bytes()).hexdigest() for file in files}
+        monkeypatch.setitem(download.SOURCES, name, Source((site.address,), digests))
+    monkeypatch.setattr(download, "RETRIES", 0)
     yield site
     site.server.shutdown()
     site.server.server_close()
@@ -59,7 +66,7 @@ def test_a_set_is_downloaded_once(site: Site, cache: Path, capsys: pytest.Captur
         assert np.array_equal(load("mnist").x_train[:, 0], fakes.fake("mnist").x_train)
     assert site.asked == [f"{name}.gz" for name in IDX_FILES]
     assert sorted(path.name for path in (cache / "mnist").iterdir()) == sorted(site.asked)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "")
 
 
 def test_cifar_is_downloaded_and_kept_decoded(site: Site, cache: Path) -> None:
@@ -83,6 +90,26 @@ def test_the_next_address_is_tried(site: Site, cache: Path) -> None:
     assert len(files(cache)) == 4
 
 
+def test_no_test_can_reach_the_public_addresses() -> None:
+    addresses = [address for source in download.SOURCES.values() for address in source.addresses]
+    assert all(address.startswith("http://127.0.0.1:") for address in addresses)
+
+
+def test_an_address_is_asked_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "RETRIES", 1)
+    site.failing = 1
+    load("mnist")
+    assert sum("train-images" in file for file in site.asked) > 1
+
+
+def test_a_file_with_another_digest_in_the_cache_is_fetched_again(site: Site, cache: Path) -> None:
+    load("mnist")
+    swap(cache / "mnist")
+    site.asked.clear()
+    assert np.array_equal(load("mnist").x_train[:, 0], fakes.fake("mnist").x_train)
+    assert site.asked == [f"{IDX_FILES[0]}.gz"]
+
+
 def swap(folder: Path) -> None:
     """A file that can be read, but is another."""
     (folder / f"{IDX_FILES[0]}.gz").write_bytes((folder / f"{IDX_FILES[2]}.gz").read_bytes())
@@ -104,10 +131,10 @@ def remove(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (swap, "the SHA-256 of its contents is [0-9a-f]{64}, expected [0-9a-f]{64}"),
-        (cut, "train-images-idx3-ubyte.gz is damaged: Compressed file ended"),
-        (replace, "train-images-idx3-ubyte.gz is damaged: Not a gzipped file"),
-        (remove, "HTTP Error 404: File not found"),
+        (swap, "SHA256 .* expected [0-9a-f]{64} but got [0-9a-f]{64}"),
+        (cut, "SHA256 .* expected [0-9a-f]{64} but got [0-9a-f]{64}"),
+        (replace, "SHA256 .* expected [0-9a-f]{64} but got [0-9a-f]{64}"),
+        (remove, "404 .*File not found"),
     ],
 )
 def test_wrong_files_are_refused_and_not_kept(harm: object, message: str, site: Site, cache: Path) -> None:
@@ -122,7 +149,7 @@ def test_wrong_files_are_refused_and_not_kept(harm: object, message: str, site: 
 def test_a_damaged_archive_is_refused(site: Site, cache: Path) -> None:
     path = site.folder / "cifar-10-binary.tar.gz"
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(DataError, match=f"cannot fetch {site.address}cifar-10-binary.tar.gz: .* damaged"):
+    with pytest.raises(DataError, match=f"cannot fetch {site.address}cifar-10-binary.tar.gz: SHA256 .* does not match"):
         load("cifar10")
     assert files(cache) == []
 
@@ -148,11 +175,12 @@ def test_a_server_that_is_silent_or_absent(site: Site, cache: Path, monkeypatch:
 
 @pytest.mark.usefixtures("site")
 def test_a_stopped_download_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(path: Path, _: str) -> str:
-        assert path.stat().st_size > 0
+    def stop(*_: object) -> None:
+        (temporary,) = files(cache)
+        assert temporary.stat().st_size > 0
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(download, "contents_sha256", stop)
+    monkeypatch.setattr(download._Bar, "update", stop)
     with pytest.raises(KeyboardInterrupt):
         load("mnist")
     assert files(cache) == []
@@ -162,6 +190,25 @@ def test_a_stopped_download_leaves_nothing(cache: Path, monkeypatch: pytest.Monk
 def test_a_cache_that_cannot_be_written(cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     with pytest.raises(DataError, match=f"cannot write {cache}/mnist/train-images-idx3-ubyte.gz: .*Not a directory"):
+        load("mnist")
+
+
+@pytest.mark.parametrize("base", ["", "relative/path"])
+def test_without_an_absolute_xdg_folder_it_is_in_the_home(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", base)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache_folder() == Path("/home/someone/.cache/precad")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/someone")
+    assert cache_folder() == Path("/var/cache/someone/precad")
+
+
+def test_without_a_home_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(_: str) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("PRECAD_DATA", raising=False)
+    monkeypatch.setattr("pooch.os_cache", no_home)
+    with pytest.raises(DataError, match=r"^mnist cannot be downloaded: no home folder; set XDG_CACHE_HOME"):
         load("mnist")
 
 

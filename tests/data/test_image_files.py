@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precad.data import image_files
-from precad.data.image_files import Arrays, DataError, find
+from precad.data.download import DataError
+from precad.data.image_files import Arrays, find
 from tests.data import fakes
 
 CIFAR_LAYOUTS = ("cifar10.npz", "cifar10 webp", "cifar10 bin", "cifar10 tar.gz")
@@ -161,7 +162,7 @@ def test_decoded_images_are_kept_and_mapped(tmp_path: Path, cache: Path, monkeyp
     fakes.write_webp(tmp_path)
     first = find("cifar10", tmp_path)
     (cached,) = (cache / "decoded").iterdir()
-    monkeypatch.setattr(image_files, "_read_mosaic", None)
+    monkeypatch.setattr(image_files, "_read_mosaics", None)
     second = find("cifar10", tmp_path)
     for arrays in (first, second):
         assert arrays is not None
@@ -197,6 +198,17 @@ def test_it_works_without_a_cache(there: str, tmp_path: Path, cache: Path) -> No
     (cache.parent / there).write_text("a file where the folder should be")
     fakes.write_webp(tmp_path)
     assert_is_the_fake("cifar10", find("cifar10", tmp_path))
+
+
+def test_a_file_takes_its_place_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    with image_files._replacing(path) as temporary:
+        temporary.write_text("first")
+        assert not path.exists()
+    with pytest.raises(IsADirectoryError), image_files._replacing(path) as temporary:
+        tmp_path.write_text(temporary.name)
+    assert path.read_text() == "first"
+    assert list(path.parent.iterdir()) == [path]
 
 
 def assert_is_the_fake(name: str, arrays: Arrays | None) -> None:

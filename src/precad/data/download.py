@@ -1,38 +1,27 @@
-"""Image data sets fetched from their public addresses: checked by SHA-256, whole or not at all.
+"""Image data sets fetched by pooch from their public addresses into the user's cache: checked, whole or not at all.
 
-The digests are of the *contents*, so that they hold whoever compressed the file: of an idx file, and of the six
-batches of CIFAR-10's binary release one after another. They were taken of files whose MD5 is the published one.
+The digests are those of the published files. Many projects list the same ones beside the authors' own MD5.
 """
 
-import gzip
-import hashlib
-import zlib
 from dataclasses import dataclass
-from http.client import HTTPException
-from pathlib import Path
-from urllib.request import urlopen
+from pathlib import Path, PurePosixPath
 
+import pooch
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from precad.data.cache import replacing
-from precad.data.image_files import IDX_FILES, DataError, read_cifar_archive
+from precad.errors import PrecadError
 
 TIMEOUT = 30.0
 """Seconds without a byte before an address is given up."""
+RETRIES = 2
+"""How often an address is asked again, after one second and then after two."""
 LARGEST = 1 << 28
 """Bytes of the largest file that is accepted; the largest of :data:`SOURCES` has 170,052,171."""
-_CHUNK = 1 << 18
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file at each address of its source."""
-
-    path: str
-    """Where it is put, relative to the folder; its last part is its name at the addresses."""
-    sha256: str
-    """Of its contents, in hexadecimal."""
+class DataError(PrecadError):
+    """Image files that are missing, damaged or out of reach."""
 
 
 @dataclass(frozen=True)
@@ -41,102 +30,107 @@ class Source:
 
     addresses: tuple[str, ...]
     """Each ends in a slash; they are tried in this order."""
-    files: tuple[RemoteFile, ...]
+    files: dict[str, str]
+    """Where each file is put, relative to the folder, and its SHA-256. The last part of the path is its name."""
+
+
+def cache_folder() -> Path:
+    """The folder of precad in the user's cache, ``~/.cache/precad`` on Linux; it need not exist yet.
+
+    Raises:
+        OSError: the operating system names no home folder.
+    """
+    try:
+        return Path(pooch.os_cache("precad"))
+    except RuntimeError as error:
+        raise OSError("no home folder; set XDG_CACHE_HOME") from error
 
 
 def download(source: Source, folder: Path) -> None:
-    """Put the files of ``source`` that are not yet there into ``folder``, with a progress bar on stderr.
+    """Put the files of ``source`` that ``folder`` lacks, or has with another digest, there; with a bar on a terminal.
+
+    A file takes its place only after its SHA-256 was found right; any other is removed.
 
     Raises:
         DataError: no address gives a file with the right digest, or the folder cannot be written.
     """
-    missing = [file for file in source.files if not (folder / file.path).is_file()]
-    if not missing:
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        for file in missing:
-            _fetch_from_any(source.addresses, file, folder, progress)
+    pooch.get_logger().setLevel("WARNING")  # the bar, or the error, says all that it would
+    for path, sha256 in source.files.items():
+        try:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"cannot write {folder / path}: {error}") from error
+        _fetch_from_any(source.addresses, path, sha256, folder)
 
 
-def contents_sha256(path: Path, name: str) -> str:
-    """The digest that :class:`RemoteFile` states of the file at ``path`` that is called ``name``.
-
-    Raises:
-        DataError: it cannot be decompressed.
-    """
-    if name.endswith(".tar.gz"):
-        return hashlib.sha256(read_cifar_archive(path).data).hexdigest()
-    try:
-        with gzip.open(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is damaged: {error}") from error
-
-
-def _fetch_from_any(addresses: tuple[str, ...], file: RemoteFile, folder: Path, progress: Progress) -> None:
-    path = folder / file.path
+def _fetch_from_any(addresses: tuple[str, ...], path: str, sha256: str, folder: Path) -> None:
     failures = []
     for address in addresses:
-        url = address + path.name
+        url = address + PurePosixPath(path).name
+        files = pooch.create(folder, address, registry={path: sha256}, urls={path: url}, retry_if_failed=RETRIES)
         try:
-            with replacing(path) as temporary:
-                _fetch(url, temporary, progress)
-                if (digest := contents_sha256(temporary, path.name)) != file.sha256:
-                    raise DataError(f"the SHA-256 of its contents is {digest}, expected {file.sha256}")
+            files.fetch(path, downloader=_fetch)
             return
-        except DataError as error:
-            failures.append(f"{url}: {error}")
-        except OSError as error:
-            raise DataError(f"cannot write {path}: {error}") from error
+        except (OSError, ValueError, DataError) as error:
+            failures.append(f"{url}: {_first_cause(error)}")
     raise DataError(f"cannot fetch {'; '.join(failures)}")
 
 
-def _fetch(url: str, path: Path, progress: Progress) -> None:
-    try:
-        with urlopen(url, timeout=TIMEOUT) as answer, path.open("wb") as file:  # noqa: S310 - an address of a Source
-            length = answer.headers.get("Content-Length", "")
-            task = progress.add_task(url, total=int(length) if length.isdecimal() else None)
-            while chunk := answer.read(_CHUNK):
-                file.write(chunk)
-                progress.advance(task, len(chunk))
-                if file.tell() > LARGEST:
-                    raise DataError(f"it is larger than {LARGEST} bytes")
-    except (OSError, HTTPException) as error:
-        raise DataError(str(error)) from error
+def _fetch(url: str, path: str, files: pooch.Pooch) -> None:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        pooch.HTTPDownloader(_Bar(progress, url), chunk_size=1 << 18, timeout=TIMEOUT)(url, path, files)
 
 
-def _idx_files(folder: str, digests: tuple[str, ...]) -> tuple[RemoteFile, ...]:
-    return tuple(RemoteFile(f"{folder}/{name}.gz", sha256) for name, sha256 in zip(IDX_FILES, digests, strict=True))
+class _Bar:
+    """How far a download is, as pooch tells it. It ends one that is larger than any file of ours."""
+
+    total = 0
+
+    def __init__(self, progress: Progress, url: str) -> None:
+        self._progress, self._task, self._done = progress, progress.add_task(url, total=None), 0
+
+    def update(self, size: int) -> None:
+        self._done += size
+        self._progress.update(self._task, completed=self._done, total=self.total or None)
+        if self._done > LARGEST:
+            raise DataError(f"it is larger than {LARGEST} bytes")
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None: ...
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What the operating system said, such as "Connection refused", without what libraries wrapped around it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 SOURCES = {
     "mnist": Source(
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
-        _idx_files(
-            "mnist",
-            (
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            ),
-        ),
+        {
+            "mnist/train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "mnist/train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "mnist/t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "mnist/t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        },
     ),
     "fashion": Source(
         ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-        _idx_files(
-            "fashion",
-            (
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            ),
-        ),
+        {
+            "fashion/train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "fashion/train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "fashion/t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "fashion/t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        },
     ),
     "cifar10": Source(
         ("https://www.cs.toronto.edu/~kriz/",),
-        (RemoteFile("cifar-10-binary.tar.gz", "013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522"),),
+        {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
     ),
 }

@@ -7,8 +7,10 @@ unpickled. CIFAR-10 that has to be decompressed is decoded once and then read fr
 import gzip
 import hashlib
 import math
+import os
 import struct
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.data.cache import cache_folder, replacing
-from precad.errors import PrecadError
+from precad.data.download import DataError, cache_folder
 
 LAYOUTS = {
     "mnist": "mnist.npz (arrays x_train, y_train, x_test, y_test), or the four idx files train-images-idx3-ubyte, "
@@ -48,10 +49,6 @@ _CIFAR_RECORD = 1 + 3 * 32 * 32  # a label, then the red, green and blue planes
 Bytes = NDArray[np.uint8]
 
 
-class DataError(PrecadError):
-    """Image files that are missing, damaged or out of reach."""
-
-
 @dataclass(frozen=True, eq=False)
 class Arrays:
     """What the files hold: images (N, C, H, W), labels (N,)."""
@@ -78,19 +75,6 @@ def find(name: str, folder: Path) -> Arrays | None:
     return _find_cifar(folder) if name == "cifar10" else None
 
 
-def read_cifar_archive(path: Path) -> Bytes:
-    """The six batches of ``cifar-10-binary.tar.gz``: (6, N, 3073), each record a label and its planes."""
-    batches: dict[str, Bytes] = {}
-    with _reading(path), tarfile.open(path, "r:gz") as archive:
-        for member in archive:
-            batch = Path(member.name).name.removesuffix(".bin")
-            if batch in CIFAR_BATCHES and (file := archive.extractfile(member)):
-                batches[batch] = np.frombuffer(file.read(), np.uint8)
-    if missing := [batch for batch in CIFAR_BATCHES if batch not in batches]:
-        raise DataError(f"{path} is damaged: {missing[0]}.bin is not in it")
-    return _stack(path, [batches[batch] for batch in CIFAR_BATCHES])
-
-
 def _find_cifar(folder: Path) -> Arrays | None:
     if paths := _all_or_none(folder, (*(f"cifar10_{batch}.webp" for batch in CIFAR_BATCHES), "cifar10_labels.npz")):
         return _split(_decoded_once(paths, lambda: _read_mosaics(paths)))
@@ -98,7 +82,7 @@ def _find_cifar(folder: Path) -> Arrays | None:
         if paths := _all_or_none(folder / place, [f"{batch}.bin" for batch in CIFAR_BATCHES]):
             return _split(_stack(folder / place, [np.frombuffer(_read(path), np.uint8) for path in paths]))
     if (path := folder / "cifar-10-binary.tar.gz").is_file():
-        return _split(_decoded_once([path], lambda: read_cifar_archive(path)))
+        return _split(_decoded_once([path], lambda: _read_cifar_archive(path)))
     return None
 
 
@@ -128,18 +112,13 @@ def _read_idx(path: Path, dimensions: int) -> Bytes:
 
 
 def _read_npz(path: Path) -> Arrays:
-    x_train, y_train, x_test, y_test = _npz_arrays(path, ("x_train", "y_train", "x_test", "y_test"))
-    return Arrays(
-        _images(path, "x_train", x_train),
-        _labels(path, "y_train", y_train),
-        _images(path, "x_test", x_test),
-        _labels(path, "y_test", y_test),
-    )
+    arrays = _npz_arrays(path, "x_train", "y_train", "x_test", "y_test")
+    return Arrays(*((_images if key.startswith("x") else _labels)(path, key, array) for key, array in arrays))
 
 
-def _npz_arrays(path: Path, keys: Sequence[str]) -> list[NDArray[Any]]:
+def _npz_arrays(path: Path, *keys: str) -> list[tuple[str, NDArray[Any]]]:
     with _reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return [arrays[key] for key in keys]
+        return [(key, arrays[key]) for key in keys]
 
 
 def _images(path: Path, key: str, x: NDArray[Any]) -> Bytes:
@@ -157,32 +136,38 @@ def _labels(path: Path, key: str, y: NDArray[Any]) -> Bytes:
     return labels.astype(np.uint8)
 
 
+def _read_cifar_archive(path: Path) -> Bytes:
+    """The six batches of ``cifar-10-binary.tar.gz``: (6, N, 3073), each record a label and its planes."""
+    batches: dict[str, Bytes] = {}
+    with _reading(path), tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            batch = Path(member.name).name.removesuffix(".bin")
+            if batch in CIFAR_BATCHES and (file := archive.extractfile(member)):
+                batches[batch] = np.frombuffer(file.read(), np.uint8)
+    if missing := [batch for batch in CIFAR_BATCHES if batch not in batches]:
+        raise DataError(f"{path} is damaged: {missing[0]}.bin is not in it")
+    return _stack(path, [batches[batch] for batch in CIFAR_BATCHES])
+
+
 def _read_mosaics(paths: Sequence[Path]) -> Bytes:
-    """Six lossless WebP mosaics, and last an npz with their labels: the batches as in :func:`read_cifar_archive`."""
+    """Lossless WebP mosaics of 32 × 32 images, row by row, and last their labels: as :func:`_read_cifar_archive`."""
+    from PIL import Image
+
     *mosaics, labels_path = paths
-    keys = ("y_train", "y_test")
-    arrays = _npz_arrays(labels_path, keys)
-    labels = np.concatenate([_labels(labels_path, key, y) for key, y in zip(keys, arrays, strict=True)])
+    labels = np.concatenate([_labels(labels_path, key, y) for key, y in _npz_arrays(labels_path, "y_train", "y_test")])
     size = labels.size // len(mosaics)
     if labels.size != size * len(mosaics) or size == 0:
         raise DataError(f"{labels_path} is damaged: {labels.size} labels, expected a multiple of {len(mosaics)}")
     batches = np.empty((len(mosaics), size, _CIFAR_RECORD), np.uint8)
     batches[:, :, 0] = labels.reshape(len(mosaics), size)
     for batch, path in zip(batches, mosaics, strict=True):
-        batch[:, 1:] = _read_mosaic(path, size)
+        with _reading(path), Image.open(path, formats=["WEBP"]) as mosaic:
+            pixels = np.asarray(mosaic.convert("RGB"))
+        rows, columns = pixels.shape[0] // 32, pixels.shape[1] // 32
+        if pixels.shape != (32 * rows, 32 * columns, 3) or rows * columns != size:
+            raise DataError(f"{path} is damaged: {pixels.shape[1]} × {pixels.shape[0]} pixels are not {size} images")
+        batch[:, 1:] = pixels.reshape(rows, 32, columns, 32, 3).transpose(0, 2, 4, 1, 3).reshape(size, -1)
     return batches
-
-
-def _read_mosaic(path: Path, size: int) -> Bytes:
-    """``size`` images of 32 × 32 in rows from the top left, as (size, 3072): planes of red, green and blue."""
-    from PIL import Image
-
-    with _reading(path), Image.open(path, formats=["WEBP"]) as mosaic:
-        pixels = np.asarray(mosaic.convert("RGB"))
-    rows, columns = pixels.shape[0] // 32, pixels.shape[1] // 32
-    if pixels.shape != (32 * rows, 32 * columns, 3) or rows * columns != size:
-        raise DataError(f"{path} is damaged: {pixels.shape[1]} × {pixels.shape[0]} pixels are not {size} images")
-    return pixels.reshape(rows, 32, columns, 32, 3).transpose(0, 2, 4, 1, 3).reshape(size, -1)
 
 
 def _stack(path: Path, batches: Sequence[Bytes]) -> Bytes:
@@ -216,7 +201,7 @@ def _decoded_once(paths: Sequence[Path], decode: Callable[[], Bytes]) -> Bytes:
         return decode()
     batches = decode()
     try:
-        with replacing(cached) as temporary, temporary.open("wb") as file:
+        with _replacing(cached) as temporary, temporary.open("wb") as file:
             np.save(file, batches, allow_pickle=False)
         mapped = _mapped(cached)
     except OSError:
@@ -231,6 +216,20 @@ def _mapped(path: Path) -> Bytes | None:
         return None
     shape_is_right = batches.ndim == 3 and batches.shape[::2] == (len(CIFAR_BATCHES), _CIFAR_RECORD)
     return np.asarray(batches) if shape_is_right and batches.dtype == np.uint8 else None
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside ``path`` that takes its place at the end; on any error it is removed instead."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -13,14 +13,13 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import fft
 
-from precad.data import download
-from precad.data.cache import cache_folder
-from precad.data.image_files import LAYOUTS, Arrays, DataError, find
+from precad.data.download import SOURCES, DataError, cache_folder, download
+from precad.data.image_files import LAYOUTS, Arrays, find
 
 Name = Literal["digits", "mnist", "fashion", "cifar10"]
 Bytes = NDArray[np.uint8]
-Indices = NDArray[np.integer] | slice
 
 CLASSES = 10
 
@@ -35,14 +34,6 @@ class ImageData:
     x_test: Bytes = field(repr=False)
     y_test: NDArray[np.int64] = field(repr=False)
     classes: int = CLASSES
-
-    def batch(self, indices: Indices) -> torch.Tensor:
-        """The training images at ``indices``, normalised."""
-        return self.normalise(self.x_train[indices])
-
-    def test_batch(self, indices: Indices) -> torch.Tensor:
-        """The test images at ``indices``, normalised."""
-        return self.normalise(self.x_test[indices])
 
     def normalise(self, images: Bytes) -> torch.Tensor:
         """Images (N, C, H, W) of this set, also changed ones, as the model takes them: (x/255 − mean)/std, float32.
@@ -96,6 +87,21 @@ def load(name: Name, folder: Path | None = None) -> ImageData:
         ) from error
 
 
+def lowest_frequencies(images: NDArray[np.uint8], size: int) -> torch.Tensor:
+    """Of grey images (N, 1, H, W): size × size of the cosine transform but the constant one, scaled to norm 1.
+
+    High frequencies are raised a little, by (1 + u² + v²)^¼. Nothing here depends on anybody's data but the image's.
+    """
+    if images.ndim != 4 or images.shape[1] != 1 or not 2 <= size <= min(images.shape[2:]):
+        raise ValueError(f"expected grey images of at least {size} × {size} pixels, got shape {images.shape[1:]}")
+    waves = fft.dctn(images[:, 0] / 255, axes=(1, 2), norm="ortho")[:, :size, :size]
+    steps = np.arange(size)
+    weights = (1 + steps[:, None] ** 2 + steps[None] ** 2) ** 0.25
+    rows = (waves * weights).reshape(len(images), -1)[:, 1:]
+    norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return torch.from_numpy((rows / norms).astype(np.float32))
+
+
 def _place(folder: Path | None) -> Path | None:
     if folder is None and not os.environ.get("PRECAD_DATA"):
         return None
@@ -110,7 +116,7 @@ def _cache_with(name: Name) -> Path:
         place = cache_folder()
     except OSError as error:
         raise DataError(f"{name} cannot be downloaded: {error}") from error
-    download.download(download.SOURCES[name], place)
+    download(SOURCES[name], place)
     return place
 
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from precad.data import image_sets as datasets
 from precad.data import splits
-from precad.data.frequencies import lowest_frequencies
-from precad.data.image_sets import ImageData
+from precad.data.image_sets import ImageData, lowest_frequencies
 from precad.data.records import ArrayRecords, Records
 from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSetting
 from precad.simulation import models
