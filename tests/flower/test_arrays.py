@@ -6,6 +6,7 @@ from flwr.app import Array, ArrayRecord
 
 from precad.flower.arrays import Layout, vector_of
 from tests.flower import grids
+from tests.messages import says
 
 
 def test_there_and_back() -> None:
@@ -26,10 +27,10 @@ def test_the_order_is_the_record_s() -> None:
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({"norm.running_mean": Array(np.ones(2, np.float32))}, "use a model without BatchNorm"),
-        ({"norm.num_batches_tracked": Array(np.array(3))}, "use a model without BatchNorm"),
-        ({"steps": Array(np.array([3]))}, "steps has the type int64"),
-        ({"half": Array(np.ones(2, np.float16))}, "half has the type float16"),
+        ({"norm.running_mean": Array(np.ones(2, np.float32))}, "BatchNorm"),
+        ({"norm.num_batches_tracked": Array(np.array(3))}, "BatchNorm"),
+        ({"steps": Array(np.array([3]))}, "steps.*int64"),
+        ({"half": Array(np.ones(2, np.float16))}, "half.*float16"),
         ({"lie": Array("float32", (3,), "numpy.ndarray", Array(np.ones(2, np.float32)).data)}, "another shape or type"),
         ({"lie": Array("float32", (2,), "numpy.ndarray", Array(np.array([1, 2])).data)}, "another shape or type"),
         ({}, "there are no arrays"),
@@ -41,5 +42,5 @@ def test_what_is_not_a_model_is_refused(arrays: dict[str, Array], words: str) ->
 
 
 def test_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="have 131 parameters, the model has shape"):
+    with pytest.raises(ValueError, match=says("131 parameters", "(3,)")):
         Layout.of(grids.arrays(np.ones(grids.DIM))).record(np.ones(3), np.float64)

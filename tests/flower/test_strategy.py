@@ -1,5 +1,6 @@
 """The strategy and the mod, in memory: training, refusals, and what leaves a client."""
 
+import re
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from precad.protocol import aggregation
 from precad.protocol.update import Model, Optimiser, mean_update, next_model
 from tests.flower import grids
 from tests.flower.grids import MemoryGrid
+from tests.messages import says
 from tests.stat_tests import ALPHA, rounded_normal_p_value
 
 
@@ -99,7 +101,7 @@ def test_nothing_but_training_is_answered(tmp_path: Path, caplog: pytest.LogCapt
     assert reply.error.reason == "this client sends nothing; its own log says why"
     (reply,) = grid.send_and_receive([Message(config, dst_node_id=100, message_type=MessageType.TRAIN)])
     assert reply.has_error()
-    assert "server A does not use PrecadStrategy" in caplog.text
+    assert "PrecadStrategy" in caplog.text
 
 
 @pytest.mark.parametrize("what", ["raises", "not finite", "renamed", "error"])
@@ -142,7 +144,7 @@ def test_a_client_refuses_a_model_that_was_not_signed(tmp_path: Path, caplog: py
 
     grid.tamper = tamper
     start(strategy(server), grid)
-    assert "the model is not the one that both servers signed" in caplog.text
+    assert re.search("model .* signed", caplog.text)
     assert len(receipts.parse(server.leader.store.log()[-1]).events.verdicts) == 2
 
 
@@ -220,7 +222,7 @@ def test_an_inner_strategy_that_moves_the_model_is_refused(tmp_path: Path) -> No
     """B could not sign what it does not compute."""
     server = grids.server(tmp_path / "s")
     app = grids.app(simulated=tmp_path / "s")
-    with pytest.raises(ValueError, match="FedAdam changes the model that both servers computed"):
+    with pytest.raises(ValueError, match=says("FedAdam")):
         start(strategy(server, FedAdam()), MemoryGrid({0: app, 1: app}))
 
 
@@ -228,10 +230,10 @@ def test_the_task_s_rounds_are_all_there_are(tmp_path: Path) -> None:
     training = replace(grids.TRAINING, rounds=1, participations=1)
     server = grids.server(tmp_path / "s", training=training)
     app = grids.app(simulated=tmp_path / "s")
-    with pytest.raises(ProtocolError, match="all 1 rounds of the task were opened"):
+    with pytest.raises(ProtocolError, match=says("1 rounds", "opened")):
         start(strategy(server), MemoryGrid({0: app, 1: app}), rounds=2)
 
 
 def test_patience_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="patience must be above 0 seconds, got 0"):
+    with pytest.raises(ValueError, match=says("patience", 0)):
         PrecadStrategy(FedAvg(), grids.server(tmp_path / "s"), patience=0)

@@ -17,6 +17,7 @@ from precad.simulation import presets
 from precad.simulation.randomness import Randomness
 from precad.simulation.settings import MaliciousConfig, from_table, merged
 from precad.simulation.trainer import Trainer
+from tests.messages import says
 from tests.simulation.tiny import config, trainer
 
 
@@ -85,7 +86,7 @@ def test_only_attackers_hold_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_semantic_backdoor_needs_cifar() -> None:
     images = datasets.load("digits")
-    with pytest.raises(ValueError, match="the semantic backdoor is made of the images of CIFAR-10, got digits"):
+    with pytest.raises(ValueError, match=says("backdoor", "CIFAR-10", "digits")):
         backdoor.semantic(images, images.normalise, np.random.default_rng(1))
 
 
@@ -99,9 +100,7 @@ def test_label_flip_is_a_change_of_records_alone() -> None:
 
 
 def test_an_unknown_attack_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"the attack is 'nice', expected one of boost, .* label_flip, backdoor, or module"
-    ):
+    with pytest.raises(ValueError, match=says("attack", "'nice'", "boost", "label_flip", "backdoor")):
         trainer(config(malicious={"clients": 1, "attack": "nice"}))
     assert MaliciousConfig().attack == "boost"
 
@@ -115,5 +114,5 @@ def test_precad_train_shows_the_backdoor(tmp_path: Path, options: list[str]) -> 
 
 
 def test_there_is_no_backdoor_score_without_a_backdoor() -> None:
-    with pytest.raises(ValueError, match="there is no backdoor to test for"):
+    with pytest.raises(ValueError, match="no backdoor"):
         trainer(config()).backdoor_score()

@@ -3,6 +3,7 @@ import pytest
 
 from precad.lab.attacks import data_poisoning
 from precad.lab.attacks.data_poisoning import Bytes
+from tests.messages import says
 
 IMAGES = np.random.default_rng(1).integers(0, 200, (5, 3, 32, 32), np.uint8)
 
@@ -16,7 +17,7 @@ def test_the_pattern_is_four_white_pixels_in_the_corner() -> None:
 
 def test_labels_are_mirrored() -> None:
     assert data_poisoning.label_flip(np.array([0, 3, 9]), 10).tolist() == [9, 6, 0]
-    with pytest.raises(ValueError, match=r"labels are in \[0, 9\], expected \[0, 5\)"):
+    with pytest.raises(ValueError, match=says("labels", "[0, 9]", "[0, 5)")):
         data_poisoning.label_flip(np.array([0, 9]), 5)
 
 
@@ -48,10 +49,10 @@ def test_the_wall_images_are_those_of_the_list() -> None:
 
 @pytest.mark.parametrize("images", [IMAGES.astype(np.float32), IMAGES[0], IMAGES[:, :, :1]])
 def test_other_arrays_are_refused(images: Bytes) -> None:
-    with pytest.raises(ValueError, match=r"expected uint8 of \(N, C, H, W\)"):
+    with pytest.raises(ValueError, match=says("uint8", "(N, C, H, W)")):
         data_poisoning.pixel_pattern(images)
 
 
 def test_no_image_has_no_versions() -> None:
-    with pytest.raises(ValueError, match="expected at least 1 image and 1 version, got 0 images"):
+    with pytest.raises(ValueError, match=says("1 image", "1 version", "0 images")):
         data_poisoning.rotated_and_cropped(IMAGES[:0], 5, np.random.default_rng(1))

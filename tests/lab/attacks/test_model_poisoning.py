@@ -5,6 +5,7 @@ import pytest
 
 from precad.lab.attacks import model_poisoning as attacks
 from precad.privacy import clipping
+from tests.messages import says
 
 RNG = np.random.default_rng(5)
 UPDATE = RNG.normal(size=40)
@@ -55,9 +56,9 @@ def test_clipped_is_what_the_protocol_just_admits(length: float) -> None:
 
 
 def test_impossible_arguments_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="factor must be above 0, got 0"):
+    with pytest.raises(ValueError, match=says("factor", 0)):
         attacks.boost(UPDATE, 3.0, 0)
-    with pytest.raises(ValueError, match="attackers must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=says("attackers", 1, 0)):
         attacks.model_replacement(UPDATE, UPDATE, 0.1, 1.0, 0)
-    with pytest.raises(ValueError, match=r"attackers must be in \[1, 4\], for 5 clients, got 5"):
+    with pytest.raises(ValueError, match=says("attackers", "[1, 4]", "5 clients", 5)):
         attacks.a_little_is_enough(UPDATE, UPDATE, 5, 5)

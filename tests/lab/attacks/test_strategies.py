@@ -9,6 +9,7 @@ from precad.mpc.prg import digest
 from precad.privacy import clipping
 from precad.protocol.params import Params, Round
 from precad.simulation.problem import AttackContext
+from tests.messages import says
 
 DIM = 50
 PARAMS = Params(dim=DIM, clients=10, record_bound=2.0, client_bound=30.0, noise_multiplier=1.0)
@@ -56,5 +57,5 @@ def test_with_nobody_honest_in_the_round_there_is_nothing_to_hide_among() -> Non
 
 
 def test_an_unknown_attack_is_refused() -> None:
-    with pytest.raises(ValueError, match="the attack is 'nice', expected one of boost, sign_flip"):
+    with pytest.raises(ValueError, match=says("attack", "'nice'", "boost", "sign_flip")):
         strategies.named("nice", 1.0)

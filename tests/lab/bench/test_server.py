@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from precad.cli.app import app
 from precad.errors import PrecadError
 from precad.lab.bench import server
+from tests.messages import says
 
 
 @pytest.mark.long
@@ -27,11 +28,11 @@ def test_a_short_form() -> None:
 
 def test_a_verdict_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server._Driven, "_hear", lambda _self, _client: None)
-    with pytest.raises(PrecadError, match="a submission has no verdict after 1 rounds"):
+    with pytest.raises(PrecadError, match=says("verdict", "1 rounds")):
         server.measure(1, 2, 20)
 
 
 @pytest.mark.parametrize("sizes", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_sizes_are_checked(sizes: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=says(1, 0)):
         server.measure(*sizes)

@@ -8,6 +8,7 @@ from precad.lab.paper.plan import Experiment
 from precad.lab.paper.rows import Row, RowFile
 from precad.simulation.hyperparameters import Protocol
 from tests.lab.paper.fake_rows import fill, row
+from tests.messages import says
 
 
 def make(experiment: Experiment) -> Row:
@@ -44,11 +45,11 @@ def test_what_was_not_run_is_a_dash(tmp_path: Path) -> None:
 
 
 def test_the_user_s_own_are_loaded_before_the_first_run() -> None:
-    with pytest.raises(ValueError, match="the attack 'no_such:thing' cannot be loaded"):
+    with pytest.raises(ValueError, match=says("attack", "'no_such:thing'")):
         Board("digits", 2, 4, (1,), attacks=("no_such:thing",))
-    with pytest.raises(ValueError, match="the defence 'no_such:thing' cannot be loaded"):
+    with pytest.raises(ValueError, match=says("defence", "'no_such:thing'")):
         Board("digits", 2, 4, (1,), defences=("no_such:thing",))
-    with pytest.raises(ValueError, match="the attack is 'creeep', expected one of boost"):
+    with pytest.raises(ValueError, match=says("attack", "'creeep'", "boost")):
         Board("digits", 2, 4, (1,), attacks=("creeep",))
-    with pytest.raises(ValueError, match="the defence is 'hope', expected plain, ldp"):
+    with pytest.raises(ValueError, match=says("defence", "'hope'", "plain", "ldp")):
         Board("digits", 2, 4, (1,), defences=("hope",))

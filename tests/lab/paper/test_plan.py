@@ -9,6 +9,7 @@ from precad.lab.paper.plan import FULL, QUICK, Method, Scale
 from precad.protocol.params import Normalise, Validation
 from precad.simulation.hyperparameters import Protocol
 from precad.simulation.settings import from_table, to_toml
+from tests.messages import says
 
 
 @pytest.mark.parametrize("scale", [FULL, QUICK])
@@ -66,17 +67,17 @@ def test_another_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "words"),
     [
-        ("0", "rounds must be a number of at least 1, got '0'"),
-        ("-1", "got '-1'"),
-        ("x", "got 'x'"),
-        ("mnist=", "got ''"),
-        ("digits=5", "rounds of 'digits': the data set must be one of mnist, cifar10"),
+        ("0", ("rounds", 1, "'0'")),
+        ("-1", ("rounds", 1, "'-1'")),
+        ("x", ("rounds", 1, "'x'")),
+        ("mnist=", ("rounds", 1, "''")),
+        ("digits=5", ("rounds", "'digits'", "mnist", "cifar10")),
     ],
 )
-def test_a_length_is_a_number(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_a_length_is_a_number(text: str, words: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match=says(*words)):
         plan.read_rounds([text])
 
 
