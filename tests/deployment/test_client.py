@@ -20,6 +20,7 @@ from precad.protocol.messages import Invitation, Told, decode, encode
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.deployment.consortium import Consortium
+from tests.messages import says
 
 WORLD = world.make()
 TASK = WORLD.task
@@ -45,13 +46,13 @@ def announced(role: Role, epoch: int, signer: Role | None = None) -> Blob:
 
 FORGED: dict[str, tuple[Callable[[Invitation], Invitation], str]] = {
     "another task": (lambda i: replace(i, task=Digest(bytes(32))), "another task"),
-    "A's signature is missing": (lambda i: replace(i, signature_a=Blob(b"")), "server alpha did not sign"),
-    "B's signature is missing": (lambda i: replace(i, signature_b=Blob(bytes(64))), "server beta did not sign"),
-    "A signs for B": (lambda i: replace(i, signature_b=signed_by(Role.A, i)), "server beta did not sign"),
-    "signatures of another round": (lambda i: replace(i, round=1), "did not sign the model of round 1"),
-    "A makes B's key": (lambda i: replace(i, sealing_b=announced(Role.B, 0, Role.A)), "beta did not sign"),
-    "A's key for B": (lambda i: replace(i, sealing_b=i.sealing_a), "another task, server or epoch"),
-    "a key of another epoch": (lambda i: replace(i, sealing_b=announced(Role.B, 1)), "another task, server or epoch"),
+    "A's signature is missing": (lambda i: replace(i, signature_a=Blob(b"")), "alpha .*sign"),
+    "B's signature is missing": (lambda i: replace(i, signature_b=Blob(bytes(64))), "beta .*sign"),
+    "A signs for B": (lambda i: replace(i, signature_b=signed_by(Role.A, i)), "beta .*sign"),
+    "signatures of another round": (lambda i: replace(i, round=1), "sign .*round 1"),
+    "A makes B's key": (lambda i: replace(i, sealing_b=announced(Role.B, 0, Role.A)), "beta .*sign"),
+    "A's key for B": (lambda i: replace(i, sealing_b=i.sealing_a), "task.*server.*epoch"),
+    "a key of another epoch": (lambda i: replace(i, sealing_b=announced(Role.B, 1)), "task.*server.*epoch"),
     "no key": (lambda i: replace(i, sealing_a=Blob(b"")), "message ends"),
 }
 
@@ -69,7 +70,7 @@ def test_another_model_is_refused(parties: Consortium) -> None:
     nan = world.MODEL.copy()
     nan[0] = np.nan
     for model in (world.MODEL + 1e-9, world.MODEL[:-1].copy(), nan, world.MODEL.astype(np.float32)):
-        with pytest.raises(RefusedError, match="not the one that both servers signed"):
+        with pytest.raises(RefusedError, match=says("model", "signed")):
             parties.client("bank").join(parties.a.invitation(), model)  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="message ends"):
         parties.client("bank").join(b"", world.MODEL)
@@ -99,13 +100,13 @@ def test_an_earlier_round_and_another_model_are_refused(parties: Consortium) -> 
     parties.a.finish_round()
     parties.a.start_round()
     parties.reply("bank")
-    with pytest.raises(RefusedError, match="round 0 is over: round 1 was answered"):
+    with pytest.raises(RefusedError, match=says("round 0", "round 1")):
         parties.client("bank").join(old, world.MODEL)
     other = world.MODEL + 1
     now = decode(parties.a.invitation(), Invitation)
     both = replace(now, model=model_digest(other))
     both = replace(both, signature_a=signed_by(Role.A, both), signature_b=signed_by(Role.B, both))
-    with pytest.raises(RefusedError, match="round 1 was answered for another model"):
+    with pytest.raises(RefusedError, match=says("round 1", "another model")):
         parties.client("bank").join(encode(both), other)
 
 
@@ -113,7 +114,7 @@ def test_the_budget_is_the_clients_own(parties: Consortium) -> None:
     client = parties.client("bank")
     for number in range(10, 10 + TASK.training.participations):
         client.ledger.record(number, ["bank"])
-    with pytest.raises(RefusedError, match="has taken part 5 times, which is its budget: it sits out"):
+    with pytest.raises(RefusedError, match=says("5 times", "budget")):
         parties.reply("bank")
     assert parties.a.submit(parties.reply("lab")) is None
     parties.a.finish_round()
@@ -132,10 +133,10 @@ def test_a_crash_after_counting_costs_nothing_more(parties: Consortium) -> None:
 def test_an_update_that_is_not_finite_is_not_sent(parties: Consortium, value: float) -> None:
     update = np.zeros(world.DIM)
     update[3] = value
-    with pytest.raises(RefusedError, match="the update cannot be sent: entry 3"):
+    with pytest.raises(RefusedError, match=says("entry 3")):
         parties.reply("bank", update)
     assert parties.client("bank").participations() == 0
-    with pytest.raises(RefusedError, match="must have 140 entries"):
+    with pytest.raises(RefusedError, match=says("140 entries")):
         parties.reply("bank", np.zeros(3))
 
 
@@ -147,12 +148,12 @@ def test_a_huge_update_is_clipped(parties: Consortium) -> None:
 
 def test_keys_and_files(tmp_path: Path) -> None:
     key = WORLD.client_keys["bank"]
-    with pytest.raises(ValueError, match="stranger is not in the task's roster"):
+    with pytest.raises(ValueError, match=says("stranger", "roster")):
         Client(TASK, "stranger", key, tmp_path / "x.db")
-    with pytest.raises(ValueError, match="not the one that the roster gives for lab"):
+    with pytest.raises(ValueError, match=says("lab", "roster")):
         Client(TASK, "lab", key, tmp_path / "x.db")
     Client(TASK, "bank", key, tmp_path / "bank.db").close()
-    with pytest.raises(StoreError, match="is the state of bank in task"):
+    with pytest.raises(StoreError, match=says("state of bank")):
         Client(TASK, "lab", WORLD.client_keys["lab"], tmp_path / "bank.db")
 
 
@@ -177,11 +178,11 @@ def test_a_verdict_is_heard_once_and_checked(parties: Consortium) -> None:
     told = decode(raw, Told)
     other = Digest(bytes(32))
     for forged, words in (
-        (replace(told, verdict="invalid"), "server alpha did not sign the verdict"),
-        (replace(told, next_model=other), "server alpha did not sign the verdict"),
-        (replace(told, signature_b=told.signature_a), "server beta did not sign the verdict"),
-        (replace(told, header=other), "did not send in round 0"),
-        (replace(told, round=1), "did not send in round 1"),
+        (replace(told, verdict="invalid"), "alpha .*sign .*verdict"),
+        (replace(told, next_model=other), "alpha .*sign .*verdict"),
+        (replace(told, signature_b=told.signature_a), "beta .*sign .*verdict"),
+        (replace(told, header=other), "send.* round 0"),
+        (replace(told, round=1), "send.* round 1"),
         (replace(told, task=other), "did not send"),
     ):
         with pytest.raises(RefusedError, match=words):

@@ -26,6 +26,7 @@ from precad.protocol.messages import Batch, encode
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.deployment.test_transports import Site, make_site
+from tests.messages import says
 
 TIMEOUT = 60.0
 
@@ -145,8 +146,8 @@ def test_a_port_that_is_taken_is_one_sentence(site: Site) -> None:
     ("text", "message"),
     [
         ("port = ", "is not TOML"),
-        ("prot = 1", "unknown setting prot; known are task"),
-        ('task = "t"', "the setting audit_log is missing"),
+        ("prot = 1", "prot.* task"),
+        ('task = "t"', "audit_log.* missing"),
     ],
 )
 def test_bad_settings(tmp_path: Path, text: str, message: str) -> None:
@@ -158,17 +159,17 @@ def test_bad_settings(tmp_path: Path, text: str, message: str) -> None:
 def test_settings_have_types(site: Site) -> None:
     path = site.folder / "beta" / "b.toml"
     path.write_text(path.read_text().replace(f"port = {site.port}", 'port = "x"', 1))
-    with pytest.raises(ValueError, match="port must be a number, got 'x'"):
+    with pytest.raises(ValueError, match=says("port", "'x'")):
         config.load(path)
     path.write_text(path.read_text().replace('store = "beta.db"', "store = 3"))
-    with pytest.raises(ValueError, match="must be text, got 3"):
+    with pytest.raises(ValueError, match=says("store", 3)):
         config.load(path)
-    with pytest.raises(ValueError, match="cannot read"):
+    with pytest.raises(ValueError, match=says("none.toml")):
         config.load(site.folder / "none.toml")
 
 
 def test_status_of_a_server_that_has_not_run(site: Site) -> None:
-    with pytest.raises(StoreError, match="the server has not run yet"):
+    with pytest.raises(StoreError, match="not run"):
         status.of(settings(site, "beta"))
     settings(site, "beta").open_helper().close()
     assert status.of(settings(site, "beta"))["state"] == "no round yet"
@@ -182,8 +183,8 @@ def test_kits(site: Site, tmp_path: Path) -> None:
     assert "costs you at most ε = " in (tmp_path / "bank" / "README.md").read_text()
     with pytest.raises(ValueError, match="not overwritten"):
         kit.client(tmp_path / "task.json", "bank", tmp_path / "bank")
-    with pytest.raises(ValueError, match="stranger is not in the task's roster"):
+    with pytest.raises(ValueError, match=says("stranger", "roster")):
         kit.client(tmp_path / "task.json", "stranger", tmp_path / "stranger")
     np.save(tmp_path / "other.npy", world.MODEL + 1)
-    with pytest.raises(ValueError, match="not the initial model that the task names"):
+    with pytest.raises(ValueError, match=says("other.npy", "initial model")):
         kit.server(tmp_path / "task.json", tmp_path / "other.npy", Role.A, tmp_path / "x")

@@ -35,7 +35,7 @@ def test_files_of_a_server(tmp_path: Path) -> None:
 def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     keys.new_client(tmp_path, "bank")
     before = (tmp_path / "bank.key").read_bytes()
-    with pytest.raises(ValueError, match="exists and is not overwritten"):
+    with pytest.raises(ValueError, match="not overwritten"):
         keys.new_client(tmp_path, "bank")
     assert (tmp_path / "bank.key").read_bytes() == before
 
@@ -49,16 +49,16 @@ def test_a_name_is_a_file_name(tmp_path: Path, name: str) -> None:
 def test_bad_files_are_refused_in_words(tmp_path: Path) -> None:
     keys.new_client(tmp_path, "bank")
     os.chmod(tmp_path / "bank.key", 0o640)
-    with pytest.raises(ValueError, match="can be read by others"):
+    with pytest.raises(ValueError, match="read by others"):
         keys.load_private(tmp_path / "bank.key")
     with pytest.raises(ValueError, match="cannot read"):
         keys.load_private(tmp_path / "none.key")
     (tmp_path / "junk.key").write_text("junk")
     (tmp_path / "junk.key").chmod(0o600)
-    with pytest.raises(ValueError, match="not an Ed25519 private key"):
+    with pytest.raises(ValueError, match="Ed25519 private key"):
         keys.load_private(tmp_path / "junk.key")
     keys.new_server(tmp_path, "alpha", NOW)
-    with pytest.raises(ValueError, match="not an Ed25519 private key"):
+    with pytest.raises(ValueError, match="Ed25519 private key"):
         keys.load_private(tmp_path / "alpha.tls.key")
     for text in ("{}", "[]", '{"name": "a", "key": 3}', '{"name": "a", "key": "00"}', "nothing"):
         (tmp_path / "bad.pub").write_text(text)

@@ -13,6 +13,7 @@ from precad.deployment.receipts import AuditError, Events
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.deployment.consortium import Consortium
+from tests.messages import says
 
 WORLD = world.make()
 TASK = WORLD.task
@@ -52,19 +53,19 @@ def changed(line: str, **fields: object) -> str:
 
 BROKEN: dict[str, tuple[Callable[[Log], Log], str]] = {
     "a line was changed": (lambda log: [log[0], log[1], changed(log[2], model="00"), log[3]], "line 3 was changed"),
-    "a line was removed": (lambda log: [log[0], *log[2:]], "line 2 was changed, or one before it was removed"),
+    "a line was removed": (lambda log: [log[0], *log[2:]], "line 2 .*removed"),
     "two lines were swapped": (lambda log: [log[1], log[0], *log[2:]], "line 1 was changed"),
-    "a line is not one": (lambda log: [*log[:3], "junk"], "line 4: not a line of an audit log"),
-    "a field is unknown": (lambda log: [changed(log[0], more=1), *log[1:]], "line 1: not a line of an audit log"),
-    "the end was cut off": (lambda log: log[:-1], "round 3, is not in the other's"),
-    "another task": (lambda log: [changed(log[0], task="00"), *log[1:]], "line 1 is of another task"),
+    "a line is not one": (lambda log: [*log[:3], "junk"], "line 4: not a line"),
+    "a field is unknown": (lambda log: [changed(log[0], more=1), *log[1:]], "line 1: not a line"),
+    "the end was cut off": (lambda log: log[:-1], "round 3.*other's"),
+    "another task": (lambda log: [changed(log[0], task="00"), *log[1:]], "line 1 .*another task"),
     "a signature was changed": (
         lambda log: [json.dumps({**json.loads(log[0]), "signature": "00"}), *log[1:]],
-        "line 1 is not signed by alpha",
+        "line 1 .*signed.* alpha",
     ),
     "the other's signature was changed": (
         lambda log: [json.dumps({**json.loads(log[0]), "peer": ""}), *log[1:]],
-        "line 1 is not signed by beta",
+        "line 1 .*signed.* beta",
     ),
 }
 
@@ -88,10 +89,10 @@ def rewritten(log: Log, change: Callable[[Events], Events], role: Role) -> Log:
 
 def test_the_first_line_that_differs_is_named(logs: dict[str, Log]) -> None:
     other = rewritten(logs["B"], lambda events: replace(events, outcome="00" * (events.round >= 2)), Role.B)
-    with pytest.raises(AuditError, match="line 1 of A's log, round 0, differs from B's round 0"):
+    with pytest.raises(AuditError, match=says("line 1 of A's log", "round 0", "B's")):
         receipts.audit(TASK, logs["A"], other, {})
     other = rewritten(logs["B"], lambda e: replace(e, outcome="00") if e.round == 2 else e, Role.B)
-    with pytest.raises(AuditError, match="line 3 of A's log, round 2, differs from B's round 2"):
+    with pytest.raises(AuditError, match=says("line 3 of A's log", "round 2", "B's")):
         receipts.audit(TASK, logs["A"], other, {})
 
 
@@ -113,7 +114,7 @@ def test_each_round_starts_where_the_one_before_ended(logs: dict[str, Log]) -> N
     left_out = {name: [logs[name][0], logs[name][-1]] for name in ("A", "B")}
     again = {name: [logs[name][0], changed(logs[name][0], round=1)] for name in ("A", "B")}
     for lie in (left_out, again):
-        with pytest.raises(AuditError, match="A's log, line 2 starts from another model than the round before ended"):
+        with pytest.raises(AuditError, match=says("A's log, line 2", "another model")):
             receipts.audit(TASK, *both_rewritten(lie, lambda events: events), {})
 
 
@@ -122,18 +123,18 @@ def test_a_client_catches_servers_that_agree_on_a_lie(logs: dict[str, Log]) -> N
     a, b = both_rewritten(
         logs, lambda events: replace(events, model="00" if events.round else events.model, next_model="00")
     )
-    with pytest.raises(AuditError, match=r"bank's log, line \d: another model"):
+    with pytest.raises(AuditError, match=says("bank's log", "another model")):
         receipts.audit(TASK, a, b, {"bank": unheard(logs["bank"])})
-    with pytest.raises(AuditError, match="bank's log, line 2: another verdict"):
+    with pytest.raises(AuditError, match=says("bank's log, line 2", "verdict")):
         receipts.audit(TASK, a, b, first)
     a, b = both_rewritten(
         logs, lambda events: replace(events, verdicts=tuple(replace(v, header="00") for v in events.verdicts))
     )
-    with pytest.raises(AuditError, match="bank's log, line 1: another submission"):
+    with pytest.raises(AuditError, match=says("bank's log, line 1", "submission")):
         receipts.audit(TASK, a, b, first)
-    with pytest.raises(AuditError, match="submission of bank in round 3 that it did not send"):
+    with pytest.raises(AuditError, match=says("submission of bank", "round 3")):
         receipts.audit(TASK, logs["A"], logs["B"], {"bank": logs["bank"][:-1]})
-    with pytest.raises(AuditError, match="stranger is not in the roster"):
+    with pytest.raises(AuditError, match=says("stranger", "roster")):
         receipts.audit(TASK, logs["A"], logs["B"], {"stranger": []})
 
 
@@ -144,13 +145,13 @@ def test_a_verdict_that_the_servers_do_not_have(logs: dict[str, Log]) -> None:
         events = receipts.parse(text).events
         lie = replace(events, next_model="00") if events.kind == receipts.TOLD else events
         out.append(receipts.next_line(out[-1] if out else None, lie, key).as_text())
-    with pytest.raises(AuditError, match="bank's log, line 2: another verdict than the servers' in round 0"):
+    with pytest.raises(AuditError, match=says("bank's log, line 2", "verdict", "round 0")):
         receipts.audit(TASK, logs["A"], logs["B"], {"bank": out})
 
 
 def test_rounds_rise(logs: dict[str, Log]) -> None:
     again = rewritten([logs["A"][0], logs["A"][0]], lambda events: events, Role.A)
-    with pytest.raises(AuditError, match="line 2 has a round that is not after"):
+    with pytest.raises(AuditError, match=says("line 2", "round")):
         receipts.verify("A's log", again, TASK.server_a, TASK, TASK.server_b)
 
 

@@ -100,7 +100,7 @@ def test_what_is_no_servers_folder(tmp_path: Path) -> None:
     folder = played(tmp_path, consortium, rounds=0)
     source = server_source(folder)
     assert source is not None
-    with pytest.raises(PrecadError, match="the server has not run yet"):
+    with pytest.raises(PrecadError, match="not run"):
         source.read()
     (folder / "alpha.db").write_bytes(b"nothing" * 200)
     with pytest.raises(PrecadError, match="is not a ledger"):

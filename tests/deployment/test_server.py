@@ -39,6 +39,7 @@ from precad.protocol.params import Unit, Validation
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.deployment.consortium import Consortium, Crash
+from tests.messages import says
 
 WORLD = world.make()
 
@@ -101,7 +102,7 @@ def test_b_lets_in_fewer(parties: Consortium) -> None:
 def test_the_task_ends(tmp_path: Path) -> None:
     consortium = Consortium(tmp_path, world.make(replace(world.TRAINING, rounds=1)))
     consortium.round()
-    with pytest.raises(ProtocolError, match="all 1 rounds of the task were opened"):
+    with pytest.raises(ProtocolError, match=says("1 rounds", "opened")):
         consortium.a.start_round()
     consortium.close()
 
@@ -264,12 +265,12 @@ def test_b_refuses_another_beginning(parties: Consortium) -> None:
         parties.b.answer(0, Exchange.BEGIN, resigned(replace(begin, selected=("bank",))))
     with pytest.raises(ProtocolError, match="runs another task"):
         parties.b.answer(0, Exchange.BEGIN, encode(replace(begin, task=Digest(bytes(32)))))
-    with pytest.raises(ProtocolError, match="did not sign the model"):
+    with pytest.raises(ProtocolError, match=says("sign", "model")):
         parties.b.answer(0, Exchange.BEGIN, encode(replace(begin, signature=Blob(bytes(64)))))
-    with pytest.raises(ProtocolError, match="about round 0 sent for round 1"):
+    with pytest.raises(ProtocolError, match=says("round 0", "round 1")):
         parties.b.answer(1, Exchange.BEGIN, raw)
     other = resigned(replace(begin, round=5, model=Digest(bytes(32))))
-    with pytest.raises(ProtocolError, match="starts round 5 from model"):
+    with pytest.raises(ProtocolError, match=says("round 5", "model")):
         parties.b.answer(5, Exchange.BEGIN, other)
 
 
@@ -293,12 +294,12 @@ def test_a_second_message_is_refused_for_ever(
     (answer,) = parties.wire[0, what.value, "beta"]
     if restart:
         parties.kill("beta")
-    with pytest.raises(ProtocolError, match="there is no second one"):
+    with pytest.raises(ProtocolError, match=says("no second")):
         parties.b.answer(0, what, change(raw))
     if what in (Exchange.SHARE, Exchange.RECEIPT):
         assert parties.b.answer(0, what, raw) == answer
     else:
-        with pytest.raises(ProtocolError, match=r"is opened, and this server's .* erased"):
+        with pytest.raises(ProtocolError, match=says("opened", "erased")):
             parties.b.answer(0, what, raw)
     parties.round()
     with pytest.raises(ProtocolError, match="not the current round"):
@@ -350,7 +351,7 @@ def test_abandoning(parties: Consortium) -> None:
     parties.a.abandon_round()
     with pytest.raises(ProtocolError, match="cannot be abandoned"):
         parties.a.abandon_round()
-    with pytest.raises(ProtocolError, match="no round is under way"):
+    with pytest.raises(ProtocolError, match="no round"):
         parties.a.finish_round()
     assert parties.a.start_round() == 1
     assert parties.b.last().number == 1  # type: ignore[union-attr]
@@ -410,7 +411,7 @@ def test_what_was_charged_is_not_abandoned(parties: Consortium, monkeypatch: pyt
     with pytest.raises(Crash):
         parties.a.finish_round()
     parties.kill("alpha")
-    with pytest.raises(ProtocolError, match="is revealed and cannot be abandoned"):
+    with pytest.raises(ProtocolError, match=says("revealed", "abandoned")):
         parties.a.abandon_round()
     parties.rounds_until(1)
     parties.check()
@@ -427,7 +428,7 @@ def test_no_way_back_after_the_noisy_share_left(parties: Consortium) -> None:
     parties.tamper = lose_the_share
     with pytest.raises(ConnectionError):
         parties.a.finish_round()
-    with pytest.raises(ProtocolError, match="is revealed and cannot be abandoned"):
+    with pytest.raises(ProtocolError, match=says("revealed", "abandoned")):
         parties.a.abandon_round()
     with pytest.raises(ProtocolError, match="is not settled"):
         parties.a.begin(1, frozenset())
@@ -469,14 +470,14 @@ def _files(parties: Consortium) -> list[bytes]:
 def test_files_of_another_task_or_party(parties: Consortium, tmp_path: Path) -> None:
     parties.round()
     other = Consortium(tmp_path, world.make())
-    with pytest.raises(StoreError, match="is the store of alpha in task"):
+    with pytest.raises(StoreError, match=says("store of alpha")):
         _ = other.a
     key = WORLD.server_keys[Role.B]
     with pytest.raises(StoreError, match="not of beta"):
         HelperServer(WORLD.task, key, tmp_path / "alpha.db", world.MODEL)
-    with pytest.raises(ValueError, match="not the one that the task gives for server alpha"):
+    with pytest.raises(ValueError, match=says("key", "alpha")):
         Leader(WORLD.task, key, tmp_path / "x.db", world.MODEL, parties)
-    with pytest.raises(ValueError, match="initial model is not the one"):
+    with pytest.raises(ValueError, match="initial model"):
         HelperServer(WORLD.task, key, tmp_path / "x.db", world.MODEL + 1)
 
 
@@ -486,7 +487,7 @@ def test_a_full_disk_loses_nothing(parties: Consortium) -> None:
         connection = server.store._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(StoreError, match="the disk is full: nothing was lost, make room and try again"):
+        with pytest.raises(StoreError, match="disk is full"):
             server.store.pin(0, {"filler": bytes(100_000)})
         connection.execute("PRAGMA max_page_count = 1000000")
     parties.a.finish_round()

@@ -11,6 +11,7 @@ from precad.deployment.store import Kept, Status, Store
 from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
 from tests.deployment import world
+from tests.messages import says
 
 TASK = world.make().task
 HEADER = Digest(bytes(32))
@@ -88,7 +89,7 @@ def test_a_round_moves_on(store: Store) -> None:
 
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "junk.db").write_bytes(b"junk" * 1000)
-    with pytest.raises(StoreError, match="the store cannot be read or written: file is not a database"):
+    with pytest.raises(StoreError, match=says("store", "not a database")):
         Store(tmp_path / "junk.db", TASK, "alpha")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write"):

@@ -16,6 +16,7 @@ from precad.protocol.digests import model_digest
 from precad.protocol.params import Noise, Normalise, Unit, Validation
 from precad.protocol.states import Role
 from tests.deployment import world
+from tests.messages import says
 
 WORLD = world.make()
 TASK = WORLD.task
@@ -58,9 +59,9 @@ def test_the_roster_changes_the_digest_and_n() -> None:
     assert more.bounds.clients == 4
     assert more.digest != TASK.digest
     assert more.without_member("zoo").digest == TASK.digest
-    with pytest.raises(ValueError, match="bank is in the roster"):
+    with pytest.raises(ValueError, match=says("bank", "roster")):
         TASK.with_member(Identity("bank", bytes(32)), 7)
-    with pytest.raises(ValueError, match="zoo is not in the roster"):
+    with pytest.raises(ValueError, match=says("zoo", "roster")):
         TASK.without_member("zoo")
     with pytest.raises(ValueError, match="the same key"):
         TASK.with_member(Identity("zoo", TASK.roster[0].identity.key), 7)
@@ -77,16 +78,16 @@ def test_a_draft_has_no_digest() -> None:
 
 
 CHANGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda v: v.update(protocol=9), "protocol version 9, this program speaks version 1"),
+    (lambda v: v.update(protocol=9), "version 9.*version 1"),
     (lambda v: v.update(extra=1), "expected the keys"),
-    (lambda v: v["parameters"].update(extra=1), "parameter is missing or unknown"),
+    (lambda v: v["parameters"].update(extra=1), "missing or unknown"),
     (lambda v: v["training"].pop("delta"), "missing or unknown"),
     (lambda v: v.update(model="00"), "32 bytes"),
-    (lambda v: v["training"].update(client_rate=0.0), "client_rate must be in"),
-    (lambda v: v["training"].update(rounds=0), "rounds must be a whole number"),
-    (lambda v: v["training"].update(budget=float("nan")), "budget must be a finite number"),
-    (lambda v: v["training"].update(delta=1.0), "delta must be in"),
-    (lambda v: v["parameters"].update(validation="triples"), "needs a dealer"),
+    (lambda v: v["training"].update(client_rate=0.0), "client_rate.* 0.0"),
+    (lambda v: v["training"].update(rounds=0), "rounds.* 0"),
+    (lambda v: v["training"].update(budget=float("nan")), "budget.* nan"),
+    (lambda v: v["training"].update(delta=1.0), "delta.* 1.0"),
+    (lambda v: v["parameters"].update(validation="triples"), "dealer"),
     (lambda v: v["parameters"].update(unit="planet"), "planet"),
     (lambda v: v["server_a"].pop("certificate"), "no certificate"),
     (lambda v: v["roster"].reverse(), "sorted by name"),
@@ -101,7 +102,7 @@ def test_a_bad_file_is_refused_in_words(
     value = TASK.as_json()
     change(value)
     (tmp_path / "task.json").write_text(json.dumps(value))
-    with pytest.raises(ValueError, match=f"task.json is not a task: .*{message}"):
+    with pytest.raises(ValueError, match=f"task.json .*{message}"):
         tasks.load(tmp_path / "task.json")
 
 
@@ -135,7 +136,7 @@ def test_the_normaliser() -> None:
 def test_the_budget_bounds_the_cap() -> None:
     TASK.check_budget()
     assert 0 < TASK.epsilon <= 8
-    with pytest.raises(ValueError, match=r"5 participations cost ε = .*, above the budget 0\.5"):
+    with pytest.raises(ValueError, match=says("5 participations", "ε", "budget", 0.5)):
         with_training(TASK, budget=0.5).check_budget()
 
 
