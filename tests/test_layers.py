@@ -9,18 +9,33 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "precad"
 
+FILES = {"tables", "files"}
+"""Settings, and whole files, for the layers that read and write them."""
 MAY_IMPORT = {
     "errors": set(),
+    "tables": set(),
+    "files": set(),
     "mpc": {"errors"},
-    "privacy": {"errors", "mpc"},
+    "privacy": {"errors", *FILES, "mpc"},
     "protocol": {"errors", "mpc", "privacy"},
-    "report": {"errors", "privacy", "protocol"},
+    "report": {"errors", *FILES, "privacy", "protocol"},
     "data": {"errors", "mpc"},
     "gradients": {"errors", "mpc", "privacy"},
-    "simulation": {"errors", "mpc", "privacy", "protocol", "gradients", "data", "report"},
-    "deployment": {"errors", "mpc", "privacy", "protocol", "report"},
+    "simulation": {"errors", *FILES, "mpc", "privacy", "protocol", "gradients", "data", "report"},
+    "deployment": {"errors", *FILES, "mpc", "privacy", "protocol", "report"},
     "flower": {"errors", "mpc", "privacy", "protocol", "gradients", "data", "deployment"},
-    "lab": {"errors", "mpc", "privacy", "protocol", "gradients", "data", "simulation", "deployment", "flower"},
+    "lab": {
+        "errors",
+        "tables",
+        "mpc",
+        "privacy",
+        "protocol",
+        "gradients",
+        "data",
+        "simulation",
+        "deployment",
+        "flower",
+    },
 }
 """Layer → layers below it. The commands, in ``cli``, may import all; ``precad`` itself loads lazily."""
 COMMANDS = {"cli"}

@@ -83,7 +83,7 @@ def test_kits_and_audit(draft: Path) -> None:
     assert (folder / "a" / "a.toml").exists()
     assert (folder / "b" / "b.toml").exists()
     assert "has not run yet" in refuse("status", "--config", folder / "b" / "b.toml")
-    assert "cannot read" in refuse("server", "--config", folder / "none.toml")
+    assert f"no file {folder}/none.toml" in refuse("server", "--config", folder / "none.toml")
     for name in ("a.log", "b.log"):
         (folder / name).write_text("")
     agreed = run("audit", folder / "a.log", folder / "b.log", "--task", draft)

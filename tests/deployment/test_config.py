@@ -145,9 +145,9 @@ def test_a_port_that_is_taken_is_one_sentence(site: Site) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("port = ", "is not TOML"),
-        ("prot = 1", "prot.* task"),
-        ('task = "t"', "audit_log.* missing"),
+        ("port = ", r"b\.toml.* TOML"),
+        ("prot = 1", r"b\.toml.*prot.* task"),
+        ('task = "t"', r"b\.toml lacks .*audit_log"),
     ],
 )
 def test_bad_settings(tmp_path: Path, text: str, message: str) -> None:

@@ -79,9 +79,13 @@ def test_a_draft_has_no_digest() -> None:
 
 CHANGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda v: v.update(protocol=9), "version 9.*version 1"),
-    (lambda v: v.update(extra=1), "expected the keys"),
-    (lambda v: v["parameters"].update(extra=1), "missing or unknown"),
-    (lambda v: v["training"].pop("delta"), "missing or unknown"),
+    (lambda v: v.update(extra=1), "'extra'"),
+    (lambda v: v["parameters"].update(extra=1), r"\[parameters\].*'extra'"),
+    (lambda v: v["parameters"].update(clients=3), r"\[parameters\].*'clients'"),
+    (lambda v: v["training"].pop("delta"), r"\[training\] lacks delta"),
+    (lambda v: v["training"].pop("participants"), r"\[training\] lacks participants"),
+    (lambda v: v["training"].update(budget="8"), "budget.* number.*'8'"),
+    (lambda v: v["roster"][1].update(records=True), "records.* whole number.* True"),
     (lambda v: v.update(model="00"), "32 bytes"),
     (lambda v: v["training"].update(client_rate=0.0), "client_rate.* 0.0"),
     (lambda v: v["training"].update(rounds=0), "rounds.* 0"),
@@ -91,7 +95,7 @@ CHANGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda v: v["parameters"].update(unit="planet"), "planet"),
     (lambda v: v["server_a"].pop("certificate"), "no certificate"),
     (lambda v: v["roster"].reverse(), "sorted by name"),
-    (lambda v: v["roster"][0].pop("records"), "records"),
+    (lambda v: v["roster"][0].pop("records"), r"roster\[0\] lacks records"),
 ]
 
 

@@ -115,7 +115,8 @@ def resume(
     with plain_errors(), ExitStack() as stack:
         need_torch()
         from precad.simulation.run_folder import RunFolder
-        from precad.simulation.settings import from_table, read_toml
+        from precad.simulation.settings import from_table
+        from precad.tables import read_toml
 
         folder = RunFolder(run)
         stack.callback(folder.close)
@@ -136,7 +137,8 @@ def resume(
 def _settings(config: Path | None, preset: str | None, options: Mapping[str, Any]) -> "RunConfig":
     """The preset, overridden by the file, overridden by the options."""
     from precad.simulation import presets
-    from precad.simulation.settings import from_table, merged, read_toml
+    from precad.simulation.settings import from_table
+    from precad.tables import merged, read_toml
 
     table = merged(read_toml(config) if config else {}, _given(options))
     task = table.get("task", {})

@@ -1,7 +1,6 @@
 """A server's own settings, from a TOML file: where its files are, and where it listens. Nothing that the task fixes."""
 
-import tomllib
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from precad.deployment.helper import HelperServer
 from precad.deployment.leader import Leader
 from precad.deployment.task import Task
 from precad.deployment.transport import Transport
+from precad.tables import build, read_toml
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,5 @@ class ServerConfig:
 
 
 def load(path: Path) -> ServerConfig:
-    """The settings of a file. An unknown or missing key is a ``ValueError``."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    known = {item.name: item for item in fields(ServerConfig)}
-    required = {name for name, item in known.items() if item.default is MISSING}
-    for name in sorted(values.keys() - known.keys()):
-        raise ValueError(f"{path}: unknown setting {name}; known are {', '.join(known)}")
-    for name in sorted(required - values.keys()):
-        raise ValueError(f"{path}: the setting {name} is missing")
-    for name, value in values.items():
-        wanted = int if known[name].type is int else str
-        if type(value) is not wanted:
-            raise ValueError(f"{path}: {name} must be {'a number' if wanted is int else 'text'}, got {value!r}")
-    return ServerConfig(
-        **{name: path.parent / value if known[name].type is Path else value for name, value in values.items()}
-    )
+    """The settings of a file. An unknown key, a missing one or a wrong type is a ``ValueError``."""
+    return build(ServerConfig, read_toml(path), str(path), folder=path.parent)

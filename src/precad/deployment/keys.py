@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from precad.mpc.prg import Digest, check_name, digest
 from precad.protocol.codec import Blob
+from precad.tables import build, parse_json
 
 KEY_BYTES = 32
 
@@ -50,14 +51,18 @@ class Identity:
         certificate = {"certificate": base64.b64encode(self.certificate).decode()} if self.certificate else {}
         return {"name": self.name, "key": self.key.hex(), **certificate}
 
-    @classmethod
-    def from_json(cls, value: object) -> "Identity":
-        """The inverse of :meth:`as_json`; anything else is a ``ValueError``."""
-        if not isinstance(value, dict) or not {"name", "key"} <= value.keys() <= {"name", "key", "certificate"}:
-            raise ValueError("a party has a name, a key and, if it is a server, a certificate")
-        if not all(isinstance(item, str) for item in value.values()):
-            raise ValueError("a party's name, key and certificate are text")
-        return cls(value["name"], bytes.fromhex(value["key"]), base64.b64decode(value.get("certificate", "")))
+
+@dataclass(frozen=True, kw_only=True)
+class IdentityTable:
+    """An :class:`Identity` as :meth:`Identity.as_json` writes it."""
+
+    name: str
+    key: str
+    certificate: str = ""
+
+    def identity(self) -> Identity:
+        """The party."""
+        return Identity(self.name, bytes.fromhex(self.key), base64.b64decode(self.certificate, validate=True))
 
 
 def check_party(name: str) -> None:
@@ -96,7 +101,7 @@ def new_server(folder: Path, name: str, now: datetime.datetime) -> Identity:
 def load_public(path: Path) -> Identity:
     """The party of a public file."""
     try:
-        return Identity.from_json(json.loads(path.read_text()))
+        return build(IdentityTable, parse_json(path.read_text()), "a party").identity()
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:

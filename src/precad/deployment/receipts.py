@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -19,6 +19,7 @@ from precad.deployment.keys import Identity, is_signed, sign
 from precad.deployment.task import Task
 from precad.errors import PrecadError
 from precad.mpc.prg import Digest, digest
+from precad.tables import build, parse_json
 
 _CHUNK = 1 << 16
 OPENED, ABANDONED, SENT, TOLD = "opened", "abandoned", "sent", "told"
@@ -92,15 +93,14 @@ def next_line(last: str | None, events: Events, key: Ed25519PrivateKey, peer: by
 def parse(text: str) -> Line:
     """The line of a text; anything else is a ``ValueError``."""
     try:
-        value: dict[str, Any] = json.loads(text)
-        return Line(_events(value.pop("events")), **value)
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        return build(Line, parse_json(text), "it", complete=True)
+    except ValueError as error:
         raise ValueError(f"not a line of an audit log: {error}") from None
 
 
 def parse_events(text: bytes) -> Events:
     """The events of a round that a store kept."""
-    return _events(json.loads(text))
+    return build(Events, parse_json(text), "the events", complete=True)
 
 
 def write(path: Path, log: Sequence[str]) -> None:
@@ -229,11 +229,6 @@ def _cut_to_whole_lines(file: BinaryIO) -> Line | None:
     file.truncate(start + len(whole))
     lines = whole.splitlines()
     return parse(lines[-1].decode()) if lines else None
-
-
-def _events(value: dict[str, Any]) -> Events:
-    verdicts = tuple(Verdict(**item) for item in value.pop("verdicts"))
-    return Events(**value, verdicts=verdicts)
 
 
 def _opened(events: list[Events]) -> list[tuple[int, Events]]:

@@ -6,7 +6,8 @@ client, a key, is to begin a new task, with a new ledger.
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.deployment.keys import Identity
+from precad.deployment.keys import Identity, IdentityTable
 from precad.mpc.prg import DIGEST_BYTES, Digest, digest
 from precad.privacy.ledger import Terms, epsilon_of
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import VERSION
 from precad.protocol.params import Noise, Normalise, Params, Round, Unit, Validation
 from precad.protocol.states import Role
+from precad.tables import build, parse_json, to_table
 
 
 class Participants(Enum):
@@ -183,8 +185,8 @@ class Task:
         """As it stands in the file."""
         return {
             "protocol": VERSION,
-            "parameters": {name: value for name, value in _plain(self.bounds).items() if name != "clients"},
-            "training": _plain(self.training),
+            "parameters": {name: value for name, value in to_table(self.bounds).items() if name != "clients"},
+            "training": to_table(self.training),
             "server_a": self.server_a.as_json(),
             "server_b": self.server_b.as_json(),
             "model": self.model.hex(),
@@ -199,38 +201,48 @@ class Task:
 def load(path: Path) -> Task:
     """The task of a file. An unknown or missing key, or another version of the protocol, is a ``ValueError``."""
     try:
-        return from_json(json.loads(path.read_text()))
+        return from_json(parse_json(path.read_text()))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is not a task: {error}") from None
 
 
-def from_json(value: dict[str, Any]) -> Task:
-    """The inverse of :meth:`Task.as_json`."""
-    expected = {"protocol", "parameters", "training", "server_a", "server_b", "model", "roster"}
-    if value.keys() != expected:
-        raise ValueError(f"expected the keys {', '.join(sorted(expected))}")
-    if value["protocol"] != VERSION:
-        raise ValueError(f"protocol version {value['protocol']}, this program speaks version {VERSION}")
-    roster = tuple(
-        Member(Identity.from_json(_without(item, "records")), item.get("records")) for item in value["roster"]
-    )
-    parameters, training = _chosen(value["parameters"]), _chosen(value["training"])
-    if parameters.keys() | {"clients"} != {item.name for item in fields(Params)}:
-        raise ValueError("a parameter is missing or unknown")
-    if training.keys() != {item.name for item in fields(Training)}:
-        raise ValueError("a constant of the training is missing or unknown")
-    model = Digest(bytes.fromhex(value["model"]))
+@dataclass(frozen=True, kw_only=True)
+class _MemberTable(IdentityTable):
+    records: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TaskTable:
+    """A task as :meth:`Task.as_json` writes it."""
+
+    protocol: int
+    parameters: Mapping[str, Any]
+    training: Mapping[str, Any]
+    server_a: IdentityTable
+    server_b: IdentityTable
+    model: str
+    roster: tuple[_MemberTable, ...]
+
+
+def from_json(value: object) -> Task:
+    """The inverse of :meth:`Task.as_json`. Every key must be there: no default of a program is part of a task."""
+    version = value.get("protocol", VERSION) if isinstance(value, dict) else VERSION
+    if version != VERSION:
+        raise ValueError(f"protocol version {version}, this program speaks version {VERSION}")
+    table = build(_TaskTable, value, "the task")
+    model = Digest(bytes.fromhex(table.model))
     if len(model) != DIGEST_BYTES:
         raise ValueError(f"the model's digest has {DIGEST_BYTES} bytes, got {len(model)}")
+    clients = {"clients": max(1, len(table.roster))}
     return Task(
-        bounds=Params(clients=max(1, len(roster)), **parameters),
-        training=Training(**training),
-        server_a=Identity.from_json(value["server_a"]),
-        server_b=Identity.from_json(value["server_b"]),
+        bounds=build(Params, table.parameters, "[parameters]", complete=True, given=clients),
+        training=build(Training, table.training, "[training]", complete=True),
+        server_a=table.server_a.identity(),
+        server_b=table.server_b.identity(),
         model=model,
-        roster=roster,
+        roster=tuple(Member(each.identity(), each.records) for each in table.roster),
     )
 
 
@@ -252,27 +264,6 @@ def _check_hidden(bounds: Params, training: Training) -> None:
             raise ValueError("hidden participants gain nothing with the record unit: choose public, or unit client")
         if training.normalise is not Normalise.CONSTANT:
             raise ValueError("the realised normaliser tells who took part: participants cannot be hidden")
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return {name: item.value if isinstance(item, Enum) else item for name, item in asdict(value).items()}
-
-
-_CHOICES: dict[str, type[Enum]] = {
-    "validation": Validation,
-    "noise": Noise,
-    "unit": Unit,
-    "normalise": Normalise,
-    "participants": Participants,
-}
-
-
-def _chosen(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _CHOICES[name](item) if name in _CHOICES else item for name, item in values.items()}
-
-
-def _without(value: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key != name}
 
 
 def _canonical(value: dict[str, Any]) -> str:

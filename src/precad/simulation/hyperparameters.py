@@ -3,11 +3,13 @@
 import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import get_type_hints
 
 from precad.mpc.fixed_point import check_positive
 from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, draws_seen, with_sampler
 from precad.protocol.params import Noise, Normalise, Params, Unit, Validation
 from precad.protocol.update import Optimiser
+from precad.tables import choose
 
 
 class Protocol(Enum):
@@ -68,8 +70,9 @@ class Hyperparameters:
     """The most ε against a server that a client spends: it sits out the rounds that would pass it."""
 
     def __post_init__(self) -> None:
-        for name, kind in _CHOICES.items():
-            object.__setattr__(self, name, _chosen(name, kind, getattr(self, name)))
+        for name, kind in get_type_hints(type(self)).items():
+            if isinstance(kind, type) and issubclass(kind, Enum):
+                object.__setattr__(self, name, choose(kind, getattr(self, name), name))
         if type(self.rounds) is not int or self.rounds < 1:
             raise ValueError(f"rounds T must be a whole number of at least 1, got {self.rounds}")
         for name in ("client_rate", "record_rate"):
@@ -147,21 +150,3 @@ class Hyperparameters:
             once = self.epsilon(Adversary.SERVER, 1, dim)
             raise ValueError(f"a budget of ε = {self.budget} does not pay for one round, which costs {once:.4g}")
         return low
-
-
-_CHOICES: dict[str, type[Enum]] = {
-    "optimiser": Optimiser,
-    "protocol": Protocol,
-    "validation": Validation,
-    "noise": Noise,
-    "unit": Unit,
-    "normalise": Normalise,
-}
-
-
-def _chosen(name: str, kind: type[Enum], value: object) -> Enum:
-    try:
-        return kind(value)
-    except ValueError:
-        allowed = ", ".join(str(member.value) for member in kind)
-        raise ValueError(f"{name} must be one of {allowed}; got {value!r}") from None

@@ -15,8 +15,9 @@ from precad.mpc.prg import digest
 from precad.protocol.params import Round
 from precad.simulation import presets
 from precad.simulation.randomness import Randomness
-from precad.simulation.settings import MaliciousConfig, from_table, merged
+from precad.simulation.settings import MaliciousConfig, from_table
 from precad.simulation.trainer import Trainer
+from precad.tables import merged
 from tests.messages import says
 from tests.simulation.tiny import config, trainer
 

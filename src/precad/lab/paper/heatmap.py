@@ -11,8 +11,9 @@ from precad.lab.paper.plan import Experiment
 from precad.lab.paper.rows import Row, RowFile
 from precad.lab.paper.spread import Spread, spread
 from precad.simulation import presets
-from precad.simulation.settings import from_table, merged
+from precad.simulation.settings import from_table
 from precad.simulation.user_code import load_plugin
+from precad.tables import merged
 
 NO_ATTACK = "none"
 ATTACKS = (

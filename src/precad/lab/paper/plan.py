@@ -11,8 +11,9 @@ from typing import Literal
 
 from precad.mpc.prg import digest
 from precad.simulation import presets
-from precad.simulation.settings import RunConfig, from_table, merged, to_toml
+from precad.simulation.settings import RunConfig, from_table, to_toml
 from precad.simulation.user_code import plugin_source
+from precad.tables import merged
 
 Dataset = Literal["mnist", "cifar10"]
 DATASETS: tuple[Dataset, ...] = ("mnist", "cifar10")

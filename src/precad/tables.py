@@ -1,0 +1,232 @@
+"""Tables and the frozen dataclasses that they stand for: how every file of settings, JSON or TOML, is read and written.
+
+The reader is strict. A key that the dataclass does not have, a key that is missing, a value of another type or outside
+the choices is a ``ValueError`` that names the key, the value and what is allowed. The dataclass itself checks ranges.
+
+================================  =========================================================
+a field of type                   takes
+================================  =========================================================
+``str``, ``int``, ``bool``        exactly that: no number is text, and ``true`` is no number
+``float``                         a finite number; a whole one stays whole
+``Enum``, ``Literal``             one of its values
+``Path``                          text, relative to the folder of the file
+``X | None``                      null, or what X takes
+a dataclass                       a table
+``tuple[X, ...]``, ``list[X]``    a list of what X takes
+``Mapping[str, X]``               a table whose values X takes; with ``Any``, whatever they are
+================================  =========================================================
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+Table = Mapping[str, Any]
+_Built = TypeVar("_Built")
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+def build(
+    kind: type[_Built],
+    table: object,
+    where: str,
+    *,
+    folder: Path = Path(),
+    complete: bool = False,
+    given: Table | None = None,
+) -> _Built:
+    """The dataclass that a table stands for.
+
+    Args:
+        kind: The dataclass.
+        table: What a file holds.
+        where: What the table is called in a message.
+        folder: What its paths are relative to.
+        complete: Whether every key must be there, here and in tables inside, although its field has a default.
+        given: Fields that are known already, and are no keys of the table.
+
+    Raises:
+        ValueError: The table is not one of this dataclass.
+    """
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where} must be a table, got {table!r}")
+    known = given or {}
+    kinds, required = _fields(kind)  # type: ignore[arg-type] # every class is hashable
+    allowed = [name for name in kinds if name not in known]
+    for key in table:
+        if key not in allowed:
+            raise ValueError(f"{where} has no key {key!r}; it may have {', '.join(allowed)}")
+    missing = [name for name in allowed if name not in table and (complete or name in required)]
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}")
+    rules = _Rules(folder, complete)
+    return kind(**known, **{key: _convert(kinds[key], value, key, rules) for key, value in table.items()})
+
+
+def choose(kind: type[_Choice], value: object, key: str) -> _Choice:
+    """The choice that a value in a file stands for; the choice itself will do."""
+    for choice in kind:
+        if value is choice or _same(value, choice.value):
+            return choice
+    raise _not_allowed(key, [choice.value for choice in kind], value)
+
+
+def to_table(value: Any) -> dict[str, Any]:
+    """The table from which :func:`build` makes the same dataclass."""
+    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+
+
+def merged(base: Table, over: Table) -> dict[str, Any]:
+    """Two tables as one; where both have a value, that of ``over``."""
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text holds. A key that stands twice, or a number that is not finite, is a ``ValueError``."""
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError("lists and tables are nested too deeply") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, not yet checked."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path} is not a TOML file that can be read: {error}") from None
+
+
+def to_toml(table: Table, name: str = "") -> str:
+    """The text of a TOML file: the values, then the tables inside. TOML has no null: such a key is left out.
+
+    Args:
+        table: The values.
+        name: Of the table, if it stands inside another.
+    """
+    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, Mapping | NoneType)]
+    if name:
+        lines = ["", f"[{name}]", *lines]
+    inner = [
+        to_toml(value, f"{name}.{key}" if name else key) for key, value in table.items() if isinstance(value, Mapping)
+    ]
+    return "".join(f"{line}\n" for line in lines) + "".join(inner)
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """The types of a dataclass's fields, and the names of those that have no default."""
+    hints = get_type_hints(kind)
+    required = (item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING)
+    return {item.name: hints[item.name] for item in fields(kind) if item.init}, frozenset(required)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What :func:`build` was told of the whole file."""
+
+    folder: Path
+    complete: bool
+
+
+_NAMES = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
+
+
+def _convert(kind: Any, value: Any, key: str, rules: _Rules) -> Any:
+    if kind in (str, int, bool) and type(value) is kind:
+        return value
+    if kind is float and type(value) in (int, float) and _is_finite(value):
+        return value
+    if kind in _NAMES:
+        raise ValueError(f"{key} must be {_NAMES[kind]}, got {value!r}")
+    if kind is Path:
+        return rules.folder / _convert(str, value, key, rules)
+    if isinstance(kind, UnionType):
+        (inner,) = (choice for choice in get_args(kind) if choice is not NoneType)
+        return None if value is None else _convert(inner, value, key, rules)
+    if is_dataclass(kind):
+        where = key if key.endswith("]") else f"[{key}]"
+        return build(kind, value, where, folder=rules.folder, complete=rules.complete)  # type: ignore[arg-type]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return choose(kind, value, key)
+    return value if kind is Any else _convert_generic(kind, value, key, rules)
+
+
+def _convert_generic(kind: Any, value: Any, key: str, rules: _Rules) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if not any(_same(value, choice) for choice in arguments):
+            raise _not_allowed(key, arguments, value)
+        return value
+    if origin in (tuple, list):
+        if not isinstance(value, list):
+            raise ValueError(f"{key} must be a list, got {value!r}")
+        return origin(_convert(arguments[0], item, f"{key}[{number}]", rules) for number, item in enumerate(value))
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{key} must be a table, got {value!r}")
+        return {name: _convert(arguments[1], item, f"{key}.{name}", rules) for name, item in value.items()}
+    raise TypeError(f"no table has a value of type {kind}, as {key} is declared")
+
+
+def _same(value: object, choice: object) -> bool:
+    """Equal, and of the same type: ``True`` is not 1."""
+    return type(value) is type(choice) and value == choice
+
+
+def _not_allowed(key: str, allowed: Any, value: object) -> ValueError:
+    return ValueError(f"{key} must be one of {', '.join(map(str, allowed))}; got {value!r}")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in table:
+            raise ValueError(f"the key {key!r} stands twice")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{key} must be a finite number, got {value}")
+        table[key] = value
+    return table
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON and TOML have it."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value):
+        return to_table(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)
