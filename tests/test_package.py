@@ -1,6 +1,7 @@
 """The front of the package: public names, start-up time, the command line."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import precad
 from precad.cli.app import app
 from precad.lab.bench import arithmetic
 from precad.privacy.ledger import Ledger, Terms
+from tests.messages import says
 
 run = CliRunner().invoke
 
@@ -108,16 +110,16 @@ def test_the_explained_bytes_are_the_real_ones(mode: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--client-bound", "1e9"], "use a C of at most 9942053"),
-        (["--dim", "0"], "dim must be a whole number"),
-        (["--noise-multiplier", "-1"], "noise_multiplier must be a finite number above 0"),
-        (["--mode", "magic"], "magic"),
+        (["--client-bound", "1e9"], ("C", 9942053)),
+        (["--dim", "0"], ("dim", "[1, 2^32]", 0)),
+        (["--noise-multiplier", "-1"], ("noise_multiplier", 0, -1.0)),
+        (["--mode", "magic"], ("--mode", "magic")),
     ],
 )
-def test_a_wrong_number_is_one_message_and_exit_code_2(options: list[str], words: str) -> None:
+def test_a_wrong_number_is_one_message_and_exit_code_2(options: list[str], words: tuple[object, ...]) -> None:
     result = run(app, ["protocol", *options])
     assert result.exit_code == 2
-    assert words in result.output
+    assert re.search(says(*words), result.output)
     assert "Traceback" not in result.output
 
 
@@ -135,20 +137,20 @@ def test_privacy_answers_for_both_adversaries() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "give --sigma, such as 1, or --target-epsilon"),
-        (["--sigma", "1", "--record-rate", "1.2"], "must be in (0, 1], got 1.2"),
-        (["--sigma", "1", "--delta", "0"], "--delta must be in (0, 1)"),
-        (["--sigma", "1", "--rounds", "-3"], "--rounds must be at least 1, got -3"),
-        (["--sigma", "1", "--participations", "6000"], "--participations must be in [0, 5000]"),
-        (["--sigma", "0"], "sigma must be a finite number of at least 0.05"),
-        (["--sigma", "0.001"], "sigma must be a finite number of at least 0.05"),
-        (["--target-epsilon", "1e9"], "epsilon must be in (0, 20]"),
+        ([], ("--sigma", "--target-epsilon")),
+        (["--sigma", "1", "--record-rate", "1.2"], ("--record-rate", "(0, 1]", 1.2)),
+        (["--sigma", "1", "--delta", "0"], ("--delta", "(0, 1)")),
+        (["--sigma", "1", "--rounds", "-3"], ("--rounds", 1, -3)),
+        (["--sigma", "1", "--participations", "6000"], ("--participations", "[0, 5000]", 6000)),
+        (["--sigma", "0"], ("sigma", 0.05, 0.0)),
+        (["--sigma", "0.001"], ("sigma", 0.05, 0.001)),
+        (["--target-epsilon", "1e9"], ("epsilon", "(0, 20]", 1e9)),
     ],
 )
-def test_privacy_says_what_is_allowed(options: list[str], words: str) -> None:
+def test_privacy_says_what_is_allowed(options: list[str], words: tuple[object, ...]) -> None:
     result = run(app, ["privacy", *options])
     assert result.exit_code == 2
-    assert words in result.output
+    assert re.search(says(*words), result.output)
 
 
 def test_certify_says_when_it_says_nothing() -> None:
@@ -162,7 +164,7 @@ def test_certify_says_when_it_says_nothing() -> None:
     assert answer["rigorous"]["upper"] < 0.9
     wrong = run(app, ["certify", "--clean-loss", "2"])
     assert wrong.exit_code == 2
-    assert "the clean loss must be in [0, 1.0], got 2.0" in wrong.output
+    assert re.search(says("clean loss", "[0, 1.0]", 2.0), wrong.output)
 
 
 def test_certify_names_the_nearest_settings() -> None:
@@ -181,28 +183,28 @@ def test_certify_from_clean_runs(tmp_path: Path) -> None:
     accuracy = json.loads(run(app, ["certify", *options, "--json"]).output)["certified_accuracy"]
     assert accuracy["runs"] == 300
     assert 0.8 < accuracy["expected_accuracy"] < 0.9
-    assert "from 300 clean runs, with confidence 0.99" in run(app, ["certify", *options]).output
+    assert re.search(says("300 clean runs", 0.99), run(app, ["certify", *options]).output)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--validation", "none"], "use proof or triples"),
-        (["--normalise", "realised"], "use constant"),
-        (["--malicious", "101"], "--malicious must be in [1, 100], the number of clients; got 101"),
-        (["--malicious", "0"], "--malicious must be in [1, 100]"),
-        (["--clients", "0"], "--clients must be at least 1, got 0"),
-        (["--rounds", "-3"], "--rounds must be at least 1, got -3"),
-        (["--client-rate", "1.2"], "must be in (0, 1], got 1.2"),
-        (["--client-bound", "0"], "--client-bound must be a finite number above 0, got 0.0"),
-        (["--clean-errors", "no-such-file"], "cannot be read: No such file"),
-        (["--confidence", "1", "--clean-errors", "pyproject.toml"], "must hold one number in [0, 1] a line"),
+        (["--validation", "none"], ("validation", "none", "proof", "triples")),
+        (["--normalise", "realised"], ("normalise", "realised", "constant")),
+        (["--malicious", "101"], ("--malicious", "[1, 100]", 101)),
+        (["--malicious", "0"], ("--malicious", "[1, 100]", 0)),
+        (["--clients", "0"], ("--clients", 1, 0)),
+        (["--rounds", "-3"], ("--rounds", 1, -3)),
+        (["--client-rate", "1.2"], ("rate", "(0, 1]", 1.2)),
+        (["--client-bound", "0"], ("--client-bound", 0, 0.0)),
+        (["--clean-errors", "no-such-file"], ("no-such-file", "No such file")),
+        (["--confidence", "1", "--clean-errors", "pyproject.toml"], ("pyproject.toml", "[0, 1]")),
     ],
 )
-def test_certify_says_what_is_allowed(options: list[str], words: str) -> None:
+def test_certify_says_what_is_allowed(options: list[str], words: tuple[object, ...]) -> None:
     result = run(app, ["certify", *options])
     assert result.exit_code == 2
-    assert words in result.output
+    assert re.search(says(*words), result.output)
 
 
 def test_ledger_commands(tmp_path: Path) -> None:
@@ -216,7 +218,7 @@ def test_ledger_commands(tmp_path: Path) -> None:
     assert run(app, ["ledger", "export", "--csv", str(path)]).output.startswith("client,participations")
     missing = run(app, ["ledger", "verify", str(tmp_path / "none")])
     assert missing.exit_code == 2
-    assert "there is no ledger at" in missing.output
+    assert re.search(says("no ledger", tmp_path / "none"), " ".join(missing.output.split()))
 
 
 def test_bench_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:

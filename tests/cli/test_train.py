@@ -1,6 +1,7 @@
 """The commands that train, as a person types them."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from precad.cli.app import app
+from tests.messages import says
 
 SHORT = ["--rounds", "4", "--clients", "5", "--evaluate-every", "2"]
 
@@ -69,28 +71,28 @@ def test_a_file_and_options_over_it(tmp_path: Path) -> None:
     assert (summary["clients"], summary["parameters"], summary["rounds"], summary["seed"]) == (4, 650, 3, 3)
 
 
-BAD = {
-    "sigma": (["--sigma", "-1"], "noise_multiplier must be a finite number above 0, got -1.0"),
-    "C": (["--client-bound", "1e9"], "does not fit the field: use a C of at most"),
-    "shards": (["--clients", "2000"], "expected at most one for each of the 1437 records"),
-    "data set": (["--dataset", "minst"], "the data set is 'minst', expected digits"),
-    "preset": (["--preset", "best"], "digits has no preset 'best'"),
-    "folder": (["--dataset", "mnist", "--data", "/nowhere"], "there is no folder /nowhere"),
-    "file": (["/nowhere.toml"], "there is no file /nowhere.toml"),
-    "module": (["--dataset", "nomodule:f"], "the task 'nomodule:f' cannot be loaded: No module named 'nomodule'"),
-    "budget": (["--budget", "0.0001"], "does not pay for one round"),
-    "device": (["--device", "warp"], "device 'warp' cannot be used: Expected one of cpu, cuda"),
-    "diverged": (["--learning-rate", "1e200"], "the model diverged in round 1"),
+BAD: dict[str, tuple[list[str], tuple[object, ...]]] = {
+    "sigma": (["--sigma", "-1"], ("noise_multiplier", 0, -1.0)),
+    "C": (["--client-bound", "1e9"], ("C", 1e9, "field")),
+    "shards": (["--clients", "2000"], ("clients", 2000, "1437 records")),
+    "data set": (["--dataset", "minst"], ("data set", "'minst'", "digits")),
+    "preset": (["--preset", "best"], ("digits", "preset", "'best'")),
+    "folder": (["--dataset", "mnist", "--data", "/nowhere"], ("no folder /nowhere",)),
+    "file": (["/nowhere.toml"], ("no file /nowhere.toml",)),
+    "module": (["--dataset", "nomodule:f"], ("task", "'nomodule:f'", "'nomodule'")),
+    "budget": (["--budget", "0.0001"], ("budget", 0.0001)),
+    "device": (["--device", "warp"], ("device", "'warp'", "cpu", "cuda")),
+    "diverged": (["--learning-rate", "1e200"], ("diverged", "round 1")),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path, what: str) -> None:
-    arguments, message = BAD[what]
+    arguments, words = BAD[what]
     result = run(tmp_path, *SHORT, *arguments)
     assert result.exit_code == 2
     error = result.stderr.strip()
-    assert message in error
+    assert re.search(says(*words), error)
     assert error.startswith("Error: ")
     assert "\n" not in error
     if what != "diverged":
@@ -101,15 +103,16 @@ def test_a_name_that_is_taken(tmp_path: Path) -> None:
     assert run(tmp_path, *SHORT, "--name", "mine").exit_code == 0
     result = run(tmp_path, *SHORT, "--name", "mine")
     assert result.exit_code == 2
-    assert "exists: choose another name" in result.stderr
+    assert re.search(says(tmp_path / "runs" / "mine", "exists"), result.stderr)
 
 
 def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["resume", str(tmp_path)])
-    assert (result.exit_code, "there is no run in" in result.stderr) == (2, True)
+    assert (result.exit_code, "no run" in result.stderr) == (2, True)
     run(tmp_path, *SHORT, "--name", "mine")
     result = CliRunner().invoke(app, ["resume", str(tmp_path / "runs" / "mine")])
-    assert (result.exit_code, "has come to its end" in result.stderr) == (2, True)
+    assert result.exit_code == 2
+    assert re.search(says("mine", "end"), result.stderr)
 
 
 def test_where_the_data_are_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +160,7 @@ def test_a_task_of_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     summary = json.loads(result.stdout)
     assert (summary["clients"], summary["parameters"], summary["test_accuracy"]) == (3, 10, None)
     result = run(tmp_path, "run.toml", "--dataset", "nomodule:f")
-    assert (result.exit_code, "the task 'nomodule:f' cannot be loaded" in result.stderr) == (2, True)
+    assert (result.exit_code, "'nomodule:f'" in result.stderr) == (2, True)
     result = run(tmp_path, "run.toml", "--dataset", "mytask:wrong")
     assert (result.exit_code, "mytask:wrong must return a precad.Problem, got int" in result.stderr) == (2, True)
 
@@ -201,7 +204,7 @@ def test_ctrl_c_and_resume(tmp_path: Path) -> None:
 def test_a_name_stays_in_the_folder_of_runs(tmp_path: Path, name: str) -> None:
     result = run(tmp_path, *SHORT, "--name", name)
     assert result.exit_code == 2
-    assert "a run's name is that of a folder in --out" in result.stderr
+    assert re.search(says("name", "--out"), result.stderr)
     assert not list(tmp_path.iterdir())
 
 
