@@ -55,7 +55,7 @@ MAY_IMPORT_TORCH = {
     "lab/bench/training",
     "lab/bench/flower",
 }
-MAY_IMPORT_MATPLOTLIB = MAY_IMPORT_TORCH | {"cli/privacy_plot"}
+MAY_IMPORT_MATPLOTLIB = MAY_IMPORT_TORCH | {"report/pictures"}
 """It draws for the core's commands, which do without it where the extra ``train`` is not installed."""
 MAY_USE_NETWORK_OR_STORAGE = {"deployment", "flower", "privacy/ledger", "data/download", "report/live", "lab/loopback"}
 """The services, the ledger's file, the download of public data sets, and pages and processes on loopback."""

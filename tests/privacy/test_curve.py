@@ -77,11 +77,11 @@ def test_the_command_draws_and_prints_points(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_terminal_picture_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"] + ["precad.cli.privacy_plot"]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"] + ["precad.report.pictures"]:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("precad.cli.privacy_plot", None, raising=False)
-    monkeypatch.delattr("precad.cli.privacy_plot", raising=False)
+    monkeypatch.setattr("precad.report.pictures", None, raising=False)
+    monkeypatch.delattr("precad.report.pictures", raising=False)
     result = run(app, [*OPTIONS, "--out", str(tmp_path / "curve.png")])
     assert result.exit_code == 0
     assert "●" in result.output

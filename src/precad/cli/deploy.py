@@ -1,41 +1,30 @@
 """The commands of those who run a task: keys, roster, task, kits, server B, status, audit."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from precad.cli.options import JsonOption, plain_errors
+from precad.cli import options
+from precad.cli.output import needs, plain_errors, print_json, print_lines
 
-keys = typer.Typer(help="Make the keys of a party.", no_args_is_help=True)
-roster = typer.Typer(help="Say who may take part in a task.", no_args_is_help=True)
-task = typer.Typer(help="Write down what all parties of a task agree on.", no_args_is_help=True)
-
-kit = typer.Typer(help="Write a folder with what a party needs to start.", no_args_is_help=True)
-
-ConfigOption = Annotated[Path, typer.Option("--config", help="The server's settings, a TOML file.")]
-TaskPath = Annotated[Path, typer.Argument(help="The task's file.")]
-
-
-def mount(app: typer.Typer) -> None:
-    """Add these commands to the command line."""
-    app.add_typer(keys, name="keys")
-    app.add_typer(roster, name="roster")
-    app.add_typer(task, name="task")
-    app.add_typer(kit, name="kit")
-    app.command()(server)
-    app.command()(status)
-    app.command()(audit)
+keys = typer.Typer(name="keys", help="Make the keys of a party.", no_args_is_help=True)
+roster = typer.Typer(name="roster", help="Say who may take part in a task.", no_args_is_help=True)
+task = typer.Typer(name="task", help="Write down what all parties of a task agree on.", no_args_is_help=True)
+kit = typer.Typer(name="kit", help="Write a folder with all that a party needs to start.", no_args_is_help=True)
 
 
 @keys.command("new")
 def keys_new(
     kind: Annotated[Literal["server", "client"], typer.Argument(help="What the party is.")],
     name: Annotated[str, typer.Argument(help="Its name in the task.")],
-    folder: Annotated[Path, typer.Option(help="Where to write the files.")] = Path(),
+    folder: Annotated[Path, typer.Option(help="The folder to write the files to.")] = Path(),
+    as_json: Annotated[bool, options.JSON] = False,
 ) -> None:
-    """Make a party's keys: NAME.key stays with it, NAME.pub goes to the others."""
+    """Make a party's keys: NAME.key stays with it, NAME.pub goes to the others.
+
+    Example: precad keys new client bank --folder bank
+    """
     import datetime
 
     from precad.deployment import keys as files
@@ -45,6 +34,9 @@ def keys_new(
             identity = files.new_server(folder, name, datetime.datetime.now(datetime.UTC))
         else:
             identity = files.new_client(folder, name)
+    if as_json:
+        print_json({"name": name, "public_key": identity.key.hex(), "fingerprint": identity.fingerprint})
+        return
     typer.echo(f"wrote {folder / name}.key (keep it secret) and {folder / name}.pub (give it to the others)")
     typer.echo(f"public key {identity.key.hex()}")
     if identity.certificate:
@@ -53,31 +45,31 @@ def keys_new(
 
 @task.command("new")
 def task_new(
-    path: TaskPath,
+    path: Annotated[Path, options.TASK],
     server_a: Annotated[Path, typer.Option(help="Server A's public file.")],
     server_b: Annotated[Path, typer.Option(help="Server B's public file.")],
-    model: Annotated[Path, typer.Option(help="The initial model: a .npy file with one float64 vector.")],
-    rounds: Annotated[int, typer.Option(help="T, the rounds of the run.")],
-    participations: Annotated[int, typer.Option(help="T_i, the most rounds that a client takes part in.")],
-    budget: Annotated[float, typer.Option(help="The most that the run may cost in ε against a server.")],
-    client_rate: Annotated[float, typer.Option(help="q, the probability that a client is selected.")] = 0.1,
-    record_rate: Annotated[float, typer.Option(help="p, the probability that a record is in a sample.")] = 0.05,
-    learning_rate: Annotated[float, typer.Option(help="η.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="δ, far below one over the number of records.")] = 1e-5,
-    record_bound: Annotated[float, typer.Option(help="R, the bound on one record's gradient.")] = 2.0,
-    client_bound: Annotated[float, typer.Option(help="C, the bound on a client's update.")] = 30.0,
-    noise_multiplier: Annotated[float, typer.Option(help="σ, each server's noise over the sensitivity.")] = 1.0,
-    validation: Annotated[Literal["proof", "none"], typer.Option(help="How updates are validated.")] = "proof",
-    noise: Annotated[Literal["server", "clients"], typer.Option(help="Whom the noise protects against.")] = "server",
-    unit: Annotated[Literal["record", "client"], typer.Option(help="Whom the guarantee is about.")] = "record",
-    participants: Annotated[
-        Literal["public", "hidden"], typer.Option(help="Whether participants may become known.")
-    ] = "public",
-    normalise: Annotated[
-        Literal["constant", "realised"], typer.Option(help="What the sum is divided by.")
-    ] = "constant",
+    model: Annotated[Path, options.MODEL],
+    rounds: Annotated[int, options.ROUNDS],
+    participations: Annotated[int, options.PARTICIPATIONS],
+    budget: Annotated[float, options.BUDGET],
+    client_rate: Annotated[float, options.CLIENT_RATE] = 0.1,
+    record_rate: Annotated[float, options.RECORD_RATE] = 0.05,
+    learning_rate: Annotated[float, options.LEARNING_RATE] = 1.0,
+    delta: Annotated[float, options.DELTA] = 1e-5,
+    record_bound: Annotated[float, options.RECORD_BOUND] = 2.0,
+    client_bound: Annotated[float, options.CLIENT_BOUND] = 30.0,
+    noise_multiplier: Annotated[float, options.SIGMA] = 1.0,
+    validation: Annotated[Literal["proof", "none"], options.VALIDATION] = "proof",
+    noise: Annotated[options.NoiseName, options.NOISE] = "server",
+    unit: Annotated[options.UnitName, options.UNIT] = "record",
+    participants: Annotated[Literal["public", "hidden"], options.PARTICIPANTS] = "public",
+    normalise: Annotated[options.NormaliseName, options.NORMALISE] = "constant",
 ) -> None:
-    """Write a task without clients; `precad roster add` adds them."""
+    """Write a task without clients; `precad roster add` adds them.
+
+    Example: precad task new task.json --server-a alpha.pub --server-b beta.pub --model model.npy --rounds 100
+    --participations 20 --budget 3
+    """
     from precad.deployment import keys as files
     from precad.deployment import task as tasks
     from precad.protocol.digests import model_digest
@@ -117,8 +109,8 @@ def task_new(
 
 
 @task.command("show")
-def task_show(path: TaskPath, as_json: JsonOption = False) -> None:
-    """Show a task, and what it can cost a client at most."""
+def task_show(path: Annotated[Path, options.TASK], as_json: Annotated[bool, options.JSON] = False) -> None:
+    """Show a task, and the most that it can cost a client in ε."""
     from precad.deployment import task as tasks
 
     with plain_errors():
@@ -130,23 +122,19 @@ def task_show(path: TaskPath, as_json: JsonOption = False) -> None:
     for server in ("server_a", "server_b"):
         value[server]["certificate"] = f"sha256:{getattr(loaded, server).fingerprint}"
     if as_json:
-        typer.echo(json.dumps(value, indent=2))
+        print_json(value)
         return
-    for part in ("parameters", "training"):
-        for name, item in value[part].items():
-            typer.echo(f"{name:>17}  {item}")
+    lines = value["parameters"] | value["training"]
     for server in ("server_a", "server_b"):
-        typer.echo(f"{server:>17}  {value[server]['name']}, {value[server]['certificate']}")
-    typer.echo(f"{'clients':>17}  {len(loaded.roster)}")
-    if not loaded.roster:
-        typer.echo(f"{'digest':>17}  none yet: the roster is empty")
-        return
-    typer.echo(f"{'cost at most':>17}  ε = {value['epsilon']:.3f} at δ = {loaded.training.delta:g}")
-    typer.echo(f"{'digest':>17}  {value['digest']}")
+        lines[server] = f"{value[server]['name']}, {value[server]['certificate']}"
+    lines["clients"] = len(loaded.roster)
+    if loaded.roster:
+        lines["cost at most"] = f"ε = {value['epsilon']:.3f} at δ = {loaded.training.delta:g}"
+    print_lines(lines | {"digest": value.get("digest", "none yet: the roster is empty")})
 
 
 @task.command("digest")
-def task_digest(path: TaskPath) -> None:
+def task_digest(path: Annotated[Path, options.TASK]) -> None:
     """Print the digest that everything is bound to: all parties compare it before they start."""
     from precad.deployment import task as tasks
 
@@ -156,52 +144,53 @@ def task_digest(path: TaskPath) -> None:
 
 @roster.command("add")
 def roster_add(
-    path: TaskPath,
+    path: Annotated[Path, options.TASK],
     public: Annotated[Path, typer.Argument(help="The client's public file.")],
     records: Annotated[int, typer.Option(help="|D_i|, the number of its records, declared once.")],
 ) -> None:
-    """Add a client to a task."""
+    """Add a client to a task.
+
+    Example: precad roster add task.json bank.pub --records 600
+    """
     from precad.deployment import keys as files
     from precad.deployment import task as tasks
 
     with plain_errors():
         identity = files.load_public(public)
         tasks.load(path).with_member(identity, records).save(path)
-    typer.echo(f"added {identity.name}; the task's digest is another now")
+    typer.echo(f"added {identity.name}; this changes the task's digest")
 
 
 @roster.command("remove")
-def roster_remove(path: TaskPath, name: Annotated[str, typer.Argument(help="The client's name.")]) -> None:
+def roster_remove(path: Annotated[Path, options.TASK], name: Annotated[str, options.CLIENT_NAME]) -> None:
     """Remove a client from a task."""
     from precad.deployment import task as tasks
 
     with plain_errors():
         tasks.load(path).without_member(name).save(path)
-    typer.echo(f"removed {name}; the task's digest is another now")
+    typer.echo(f"removed {name}; this changes the task's digest")
 
 
 @roster.command("show")
-def roster_show(path: TaskPath, as_json: JsonOption = False) -> None:
+def roster_show(path: Annotated[Path, options.TASK], as_json: Annotated[bool, options.JSON] = False) -> None:
     """Show the clients of a task."""
     from precad.deployment import task as tasks
 
     with plain_errors():
         value = tasks.load(path).as_json()["roster"]
     if as_json:
-        typer.echo(json.dumps(value, indent=2))
+        print_json(value)
         return
     for member in value:
         typer.echo(f"{member['name']}  {member['records']:,} records  {member['key']}")
 
 
-KitFolder = Annotated[Path, typer.Argument(help="The folder to write.")]
-
-
-ModelOption = Annotated[Path, typer.Option("--model", help="The initial model, a .npy file.")]
-
-
 @kit.command("server-a")
-def kit_server_a(path: TaskPath, folder: KitFolder, model: ModelOption) -> None:
+def kit_server_a(
+    path: Annotated[Path, options.TASK],
+    folder: Annotated[Path, options.KIT],
+    model: Annotated[Path, options.MODEL],
+) -> None:
     """Write the kit of server A."""
     from precad.deployment import kit as kits
     from precad.protocol.states import Role
@@ -212,7 +201,11 @@ def kit_server_a(path: TaskPath, folder: KitFolder, model: ModelOption) -> None:
 
 
 @kit.command("server-b")
-def kit_server_b(path: TaskPath, folder: KitFolder, model: ModelOption) -> None:
+def kit_server_b(
+    path: Annotated[Path, options.TASK],
+    folder: Annotated[Path, options.KIT],
+    model: Annotated[Path, options.MODEL],
+) -> None:
     """Write the kit of server B."""
     from precad.deployment import kit as kits
     from precad.protocol.states import Role
@@ -224,9 +217,9 @@ def kit_server_b(path: TaskPath, folder: KitFolder, model: ModelOption) -> None:
 
 @kit.command("client")
 def kit_client(
-    path: TaskPath,
-    name: Annotated[str, typer.Argument(help="The client's name.")],
-    folder: KitFolder,
+    path: Annotated[Path, options.TASK],
+    name: Annotated[str, options.CLIENT_NAME],
+    folder: Annotated[Path, options.KIT],
     superlink: Annotated[str, typer.Option(help="Where organisation A's SuperLink listens.")] = "SUPERLINK:8000",
 ) -> None:
     """Write the kit of a client."""
@@ -237,19 +230,20 @@ def kit_client(
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 
-def server(config: ConfigOption) -> None:
-    """Run server B until SIGTERM or Ctrl-C."""
+def server(config: Annotated[Path, options.CONFIG]) -> None:
+    """Run server B until SIGTERM or Ctrl-C.
+
+    Example: precad server --config org-b/b.toml
+    """
     with plain_errors():
-        try:
+        with needs("server"):
             from precad.deployment import service as http_server
-        except ModuleNotFoundError as error:
-            raise ValueError(f"{error.name} is not installed: pip install 'precad[server]'") from None
         from precad.deployment import config as settings
 
         http_server.run(settings.load(config))
 
 
-def status(config: ConfigOption, as_json: JsonOption = False) -> None:
+def status(config: Annotated[Path, options.CONFIG], as_json: Annotated[bool, options.JSON] = False) -> None:
     """Show how far a server has come: its last round, its model, what is left of the task."""
     from precad.deployment import config as settings
     from precad.deployment import status as report
@@ -257,10 +251,9 @@ def status(config: ConfigOption, as_json: JsonOption = False) -> None:
     with plain_errors():
         value = report.of(settings.load(config))
     if as_json:
-        typer.echo(json.dumps(value, indent=2))
+        print_json(value)
         return
-    for name, item in value.items():
-        typer.echo(f"{name:>15}  {item}")
+    print_lines(value)
 
 
 def audit(
@@ -268,8 +261,12 @@ def audit(
     log_b: Annotated[Path, typer.Argument(help="Server B's audit log.")],
     clients: Annotated[list[Path] | None, typer.Argument(help="Clients' audit logs.")] = None,
     task_file: Annotated[Path, typer.Option("--task", help="The task's file.")] = Path("task.json"),
+    as_json: Annotated[bool, options.JSON] = False,
 ) -> None:
-    """Prove that the logs of a task agree, or name the first line that differs."""
+    """Prove that the logs of a task agree, or name the first line that differs and fail.
+
+    Example: precad audit alpha.audit.log beta.audit.log bank.audit.log --task task.json
+    """
     from precad.deployment import receipts
     from precad.deployment import task as tasks
 
@@ -277,4 +274,8 @@ def audit(
         loaded = tasks.load(task_file)
         logs = [receipts.read(path) for path in (log_a, log_b, *(clients or []))]
         named = {receipts.owner(log): log for log in logs[2:]}
-        typer.echo(receipts.audit(loaded, logs[0], logs[1], named))
+        found = receipts.audit(loaded, logs[0], logs[1], named)
+    if as_json:
+        print_json({"agree": True, "found": found})
+        return
+    typer.echo(found)

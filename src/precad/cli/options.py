@@ -1,45 +1,78 @@
-"""What all commands share: options, plain errors, a sign of life."""
+"""Every option and argument that two commands share, once: its names, its sentence and its panel in the help.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated
+A command gives the type and the default: ``sigma: Annotated[float, options.SIGMA] = 1.0``.
+"""
+
+from typing import Literal
 
 import typer
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+ValidationName = Literal["proof", "triples", "none"]
+NormaliseName = Literal["constant", "realised"]
+NoiseName = Literal["server", "clients"]
+UnitName = Literal["record", "client"]
+OptimiserName = Literal["sgd", "momentum", "adam"]
 
+_SIZE = "Size of the run"
+_PRIVACY = "Privacy"
+_PROTOCOL = "Bounds and validation"
+_LEARNING = "Learning"
+_ATTACK = "Attackers and defences"
 
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """A mistake in the input is one sentence and exit code 2."""
-    from precad.errors import PrecadError
+CLIENTS = typer.Option(help="n, the number of clients, malicious ones included.", rich_help_panel=_SIZE)
+ROUNDS = typer.Option(help="T, the number of rounds.", rich_help_panel=_SIZE)
+DIM = typer.Option(help="d, the number of the model's parameters.", rich_help_panel=_SIZE)
+CLIENT_RATE = typer.Option(help="q, the probability that a round selects a client.", rich_help_panel=_SIZE)
+RECORD_RATE = typer.Option(help="p, the probability that a client samples a record.", rich_help_panel=_SIZE)
+PARTICIPATIONS = typer.Option(help="T_i, the most rounds in which a client takes part.", rich_help_panel=_SIZE)
 
-    try:
-        yield
-    except (ValueError, PrecadError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        named = f" ({error.filename})" if error.filename else ""
-        typer.echo(f"Error: {error.strerror or error}{named}", err=True)
-        raise typer.Exit(2) from None
+SIGMA = typer.Option(
+    "--sigma",
+    "--noise-multiplier",
+    help="σ: each server adds noise of σ times the sensitivity.",
+    rich_help_panel=_PRIVACY,
+)
+DELTA = typer.Option(help="δ, which should be far below one over the number of records.", rich_help_panel=_PRIVACY)
+BUDGET = typer.Option(help="The most ε against a server that a client may spend.", rich_help_panel=_PRIVACY)
+UNIT = typer.Option(help="What the guarantee protects: one record, or all of a client's.", rich_help_panel=_PRIVACY)
+NOISE = typer.Option(
+    help="Against whom one server's noise protects: a server (σ each), or clients alone (σ/√2 each).",
+    rich_help_panel=_PRIVACY,
+)
+PARTICIPANTS = typer.Option(
+    help="Whether people outside the servers may learn who took part in a round.", rich_help_panel=_PRIVACY
+)
 
+RECORD_BOUND = typer.Option(help="R, the bound on one record's gradient.", rich_help_panel=_PROTOCOL)
+CLIENT_BOUND = typer.Option(help="C, the bound on a client's update.", rich_help_panel=_PROTOCOL)
+VALIDATION = typer.Option("--validation", "--mode", help="How the servers validate updates.", rich_help_panel=_PROTOCOL)
+NORMALISE = typer.Option(
+    help="What the servers divide the sum by: a public constant, or the records of those who took part.",
+    rich_help_panel=_PROTOCOL,
+)
 
-def need_torch() -> None:
-    """Refuse in one sentence where the training parts are not installed."""
-    from importlib.util import find_spec
+LEARNING_RATE = typer.Option(help="η in the first round.", rich_help_panel=_LEARNING)
+FINAL_LEARNING_RATE = typer.Option(
+    help="η in the last round: it falls along a line. Without it, η stays the same.", rich_help_panel=_LEARNING
+)
+OPTIMISER = typer.Option(help="How the servers turn the sum into a step.", rich_help_panel=_LEARNING)
 
-    from precad.errors import PrecadError
+MALICIOUS = typer.Option(help="K, the number of malicious clients.", rich_help_panel=_ATTACK)
+ATTACK = typer.Option(
+    help="What malicious clients send: boost, sign_flip, backdoor, …, or your module:function.", rich_help_panel=_ATTACK
+)
+DEFENCE = typer.Option(
+    help="What replaces the mean under protocol plain: median, krum, …, or your module:function.",
+    rich_help_panel=_ATTACK,
+)
 
-    missing = [name for name in ("torch", "matplotlib", "PIL", "sklearn") if find_spec(name) is None]
-    if missing:
-        raise PrecadError(f"training needs {', '.join(missing)}: install it with `pip install 'precad[train]'`")
+DATA = typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
+JSON = typer.Option("--json", help="Print JSON for machines; progress goes to stderr.")
 
-
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """A sign of life on the terminal, out of the way of the output."""
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
+RUN = typer.Argument(help="The folder of a run or of a server.")
+CONFIG = typer.Option("--config", help="The server's settings, a TOML file.")
+TASK = typer.Argument(help="The task's file.")
+KIT = typer.Argument(help="The folder to write.")
+MODEL = typer.Option("--model", help="The initial model: a .npy file with one float64 vector.")
+CLIENT_NAME = typer.Argument(help="The client's name in the task.")
+LEDGER = typer.Argument(help="The ledger's file.")

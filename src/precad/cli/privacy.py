@@ -1,44 +1,53 @@
-"""``precad privacy``: what a run costs in ε."""
+"""The commands of a person who plans a run or accounts for one: privacy, certify, protocol, ledger."""
 
-import json
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from precad.cli.options import JsonOption, plain_errors, working
+from precad.cli import options
+from precad.cli.output import plain_errors, print_json, working
 
 if TYPE_CHECKING:
+    from precad.privacy.nearest import Nearest
     from precad.privacy.report import Question
+
+ledger = typer.Typer(
+    name="ledger", help="Read the ledger of who took part, and what it cost in ε.", no_args_is_help=True
+)
 
 
 def privacy(
-    sigma: Annotated[float | None, typer.Option(help="σ, each server's noise over the sensitivity.")] = None,
-    rounds: Annotated[int, typer.Option(help="T, the rounds of the run.")] = 5000,
-    client_rate: Annotated[float, typer.Option(help="q, the probability that a client is selected.")] = 0.1,
-    record_rate: Annotated[float, typer.Option(help="p, the probability that a record is in a sample.")] = 0.05,
-    delta: Annotated[float, typer.Option(help="δ, far below one over the number of records.")] = 1e-5,
-    participations: Annotated[
-        int | None, typer.Option(help="T_i, the most rounds a client takes part in; ⌈q·T⌉ if not given.")
-    ] = None,
+    sigma: Annotated[float | None, options.SIGMA] = None,
+    rounds: Annotated[int, options.ROUNDS] = 5000,
+    client_rate: Annotated[float, options.CLIENT_RATE] = 0.1,
+    record_rate: Annotated[float, options.RECORD_RATE] = 0.05,
+    participations: Annotated[int | None, options.PARTICIPATIONS] = None,
+    dim: Annotated[int, options.DIM] = 26_010,
+    delta: Annotated[float, options.DELTA] = 1e-5,
+    unit: Annotated[options.UnitName, options.UNIT] = "record",
+    noise: Annotated[options.NoiseName, options.NOISE] = "server",
     target_epsilon: Annotated[
         float | None,
-        typer.Option(help="Find the σ for this ε against whom --noise is for; with --sigma, the most rounds."),
+        typer.Option(help="Find the σ that costs this ε against whom --noise names; with --sigma, the most rounds."),
     ] = None,
-    unit: Annotated[Literal["record", "client"], typer.Option(help="What is protected.")] = "record",
     hidden: Annotated[
-        bool, typer.Option("--hidden", help="Unit client: the other clients cannot see who took part.")
+        bool, typer.Option("--hidden", help="With unit client: the other clients cannot see who took part.")
     ] = False,
-    group: Annotated[int, typer.Option(help="K, how many records or clients are protected together.")] = 1,
-    noise: Annotated[
-        Literal["server", "clients"], typer.Option(help="Whom each server's noise is for: σ each, or σ/√2 each.")
-    ] = "server",
-    dim: Annotated[int, typer.Option(help="d, the model's parameters: the noise sampler's term in δ.")] = 26_010,
-    curve: Annotated[bool, typer.Option("--curve", help="ε by epoch instead, for σ = 1, 1.5, 2 or --sigma.")] = False,
-    out: Annotated[Path, typer.Option(help="Where --curve writes its picture.")] = Path("curve.png"),
-    as_json: JsonOption = False,
+    group: Annotated[int, typer.Option(help="K, the number of records or clients that are protected together.")] = 1,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Show ε by epoch instead, for σ = 1, 1.5 and 2, or for --sigma.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="The picture that --curve writes.")] = Path("curve.png"),
+    as_json: Annotated[bool, options.JSON] = False,
 ) -> None:
-    """Show what a run costs one record in ε, against a corrupted server and against the other clients."""
+    """Show what a run costs one record in ε, against a corrupted server and against the other clients.
+
+    A client takes part in ⌈q·T⌉ rounds unless you give --participations.
+
+    Example: precad privacy --sigma 2 --rounds 500 --delta 1e-6
+    """
     from precad.privacy import report as privacy_report
     from precad.privacy.accounting import Adversary
 
@@ -61,11 +70,176 @@ def privacy(
         with working("accounting"):
             report = privacy_report.make(question, sigma, target_epsilon)
     if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=2))
+        print_json(report.as_json())
         return
     from rich.console import Console
 
     Console().print(report.as_table(), report.notes(), sep="\n")
+
+
+def certify(
+    malicious: Annotated[int, options.MALICIOUS] = 1,
+    clients: Annotated[int, options.CLIENTS] = 100,
+    rounds: Annotated[int, options.ROUNDS] = 5000,
+    client_rate: Annotated[float, options.CLIENT_RATE] = 0.1,
+    sigma: Annotated[float, options.SIGMA] = 1.0,
+    record_bound: Annotated[float, options.RECORD_BOUND] = 2.0,
+    client_bound: Annotated[float, options.CLIENT_BOUND] = 30.0,
+    clean_loss: Annotated[float, typer.Option(help="L, the expected loss of a record without attack.")] = 0.05,
+    largest_loss: Annotated[float, typer.Option(help="B, the largest loss that a record can have.")] = 1.0,
+    clean_errors: Annotated[
+        Path | None, typer.Option(help="A file with the test errors of independent clean runs, one on each line.")
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(help="The confidence with which --clean-errors speak for all runs.")
+    ] = 0.99,
+    normalise: Annotated[options.NormaliseName, options.NORMALISE] = "constant",
+    validation: Annotated[options.ValidationName, options.VALIDATION] = "proof",
+    as_json: Annotated[bool, options.JSON] = False,
+) -> None:
+    """Bound what malicious clients can do to the expected loss of a record, whatever they send.
+
+    Example: precad certify --malicious 2 --rounds 10 --client-rate 1 --sigma 20 --client-bound 2
+    """
+    from dataclasses import asdict
+
+    with plain_errors(), working("certifying"):
+        from precad.privacy import certificate
+        from precad.privacy.nearest import nearest
+
+        certificate.check_applies(normalise=normalise, validation=validation)
+        _check(malicious, clients, rounds, sigma, record_bound, client_bound)
+        noise = math.sqrt(2) * sigma * record_bound / client_bound
+        threat = certificate.Threat(malicious=malicious, rounds=rounds, client_rate=client_rate, noise=noise)
+        bounds = certificate.rigorous(threat, clean_loss, largest_loss)
+        paper = certificate.as_in_the_paper(threat, clean_loss, largest_loss)
+        halfway = (clean_loss + largest_loss) / 2
+        near = None
+        if bounds.vacuous and clean_loss < largest_loss:
+            near = nearest(threat, client_bound, clean_loss, halfway, largest_loss)
+        accuracy = None
+        if clean_errors is not None:
+            accuracy = certificate.certified_accuracy(threat, _read_errors(clean_errors), confidence)
+    if as_json:
+        answer = {
+            "noise": noise,
+            "rigorous": asdict(bounds),
+            "paper": asdict(paper),
+            "noise_needed": near and near.noise,
+            "nearest": near and asdict(near),
+            "certified_accuracy": accuracy and asdict(accuracy),
+        }
+        print_json(answer)
+        return
+    typer.echo(f"{malicious} malicious of {clients:,} clients, noise σ̃ = √2·σ·R/C = {noise:.4g} in units of C")
+    typer.echo(
+        f"  certified: the expected loss is between {bounds.lower:.4f} and {bounds.upper:.4f} (clean: {clean_loss})"
+    )
+    typer.echo(f"  as in the paper (asymptotic, not a bound): between {paper.lower:.4f} and {paper.upper:.4f}")
+    if accuracy is not None:
+        typer.echo(
+            f"  this test set, from {accuracy.runs:,} clean runs, with confidence {accuracy.confidence:g}: an attacked "
+            f"run gives a model of accuracy {accuracy.accuracy_kept:.4f} or more with probability "
+            f"{accuracy.probability:.4f} or more, and one of {accuracy.expected_accuracy:.4f} or more in expectation"
+        )
+    if near is not None:
+        typer.echo(_where(near, halfway))
+
+
+def protocol(
+    dim: Annotated[int, options.DIM] = 26_010,
+    clients: Annotated[int, options.CLIENTS] = 100,
+    noise_multiplier: Annotated[float, options.SIGMA] = 1.0,
+    record_bound: Annotated[float, options.RECORD_BOUND] = 2.0,
+    client_bound: Annotated[float, options.CLIENT_BOUND] = 30.0,
+    mode: Annotated[options.ValidationName, options.VALIDATION] = "proof",
+    explain: Annotated[bool, typer.Option("--explain", help="Say where each number comes from.")] = False,
+    as_json: Annotated[bool, options.JSON] = False,
+) -> None:
+    """Show the numbers of the protocol for given parameters: grid, noise, soundness, bytes.
+
+    Example: precad protocol --dim 122570 --client-bound 10 --explain
+    """
+    from precad.protocol import explain as explanation
+    from precad.protocol.params import Params, Validation
+
+    with plain_errors():
+        params = Params(
+            dim=dim,
+            clients=clients,
+            record_bound=record_bound,
+            client_bound=client_bound,
+            noise_multiplier=noise_multiplier,
+            validation=Validation(mode),
+        )
+        lines = explanation.explain(params)
+    if as_json:
+        print_json({line.key: line.value for line in lines})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"validation by {mode}, d = {dim:,}, C = {client_bound:g}")
+    table.add_column("number", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    if explain:
+        table.add_column("why")
+    for line in lines:
+        table.add_row(line.name, line.shown, *([line.why] if explain else []))
+    Console().print(table)
+
+
+@ledger.command("show")
+def ledger_show(path: Annotated[Path, options.LEDGER], as_json: Annotated[bool, options.JSON] = False) -> None:
+    """Show every client's participations and what they have cost it in ε."""
+    from precad.privacy.ledger import Ledger
+
+    with plain_errors(), working("accounting"):
+        exported = Ledger.load(path).export()
+    if as_json:
+        print_json(exported["clients"])
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("client", title=f"{len(exported['rounds']):,} rounds, δ = {exported['terms']['delta']:g}")
+    for column in ("participations", "ε against server", "ε against clients"):
+        table.add_column(column, justify="right")
+    for name, client in exported["clients"].items():
+        costs = (client["epsilon"][adversary] for adversary in ("server", "clients"))
+        shown = ("none" if cost is None else f"{cost:.3f}" for cost in costs)
+        table.add_row(Text(name), f"{client['participations']:,}", *shown)
+    Console().print(table)
+
+
+@ledger.command("verify")
+def ledger_verify(path: Annotated[Path, options.LEDGER], as_json: Annotated[bool, options.JSON] = False) -> None:
+    """Recompute every link of the hash chain and every count; fail if one is wrong."""
+    from precad.privacy.ledger import Ledger
+
+    with plain_errors():
+        last = Ledger.load(path).verify()
+    if as_json:
+        print_json({"digest": last})
+        return
+    typer.echo(f"the ledger is whole; its last link is {last or 'none: no round was counted'}")
+
+
+@ledger.command("export")
+def ledger_export(
+    path: Annotated[Path, options.LEDGER],
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print one line for each client instead of JSON.")] = False,
+) -> None:
+    """Print all that an auditor needs to recompute every figure, as JSON or CSV."""
+    from precad.privacy.ledger import Ledger
+
+    with plain_errors(), working("accounting"):
+        book = Ledger.load(path)
+        if as_csv:
+            typer.echo(book.export_csv().rstrip())
+        else:
+            print_json(book.export())
 
 
 def _show_curve(question: "Question", sigma: float | None, target: float | None, out: Path, as_json: bool) -> None:
@@ -75,16 +249,63 @@ def _show_curve(question: "Question", sigma: float | None, target: float | None,
         raise ValueError("--curve takes --sigma, not --target-epsilon")
     with working("accounting for 200 points"):
         curve = privacy_curve.make(question, privacy_curve.PAPER_SIGMAS if sigma is None else (sigma,))
-    typer.echo(json.dumps(curve.as_json(), indent=2) if as_json else curve.as_text())
+    if as_json:
+        print_json(curve.as_json())
+    else:
+        typer.echo(curve.as_text())
     try:
-        from precad.cli import privacy_plot as plots
+        from precad.report.pictures import draw_privacy
     except ModuleNotFoundError:
         typer.echo(
             "No picture was written: it needs matplotlib; install it with: pip install 'precad[train]'", err=True
         )
         return
     try:
-        plots.privacy_curve(curve, out)
+        draw_privacy(curve, out)
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written: {error.strerror}") from None
     typer.echo(f"The picture is in {out}.", err=True)
+
+
+def _where(near: "Nearest", wanted: float) -> str:
+    """The nearest settings that mean something, in words."""
+    knobs = {
+        "σ̃": (near.noise, "or more"),
+        "C": (near.client_bound, "or less"),
+        "T": (near.rounds, "or less"),
+        "q": (near.client_rate, "or less"),
+        "K": (near.malicious, "or less"),
+    }
+    lines = [
+        f"  {name}: none" if value is None else f"  {name}: {value:.3g} {side}" for name, (value, side) in knobs.items()
+    ]
+    title = "The certificate is vacuous here: it says nothing. With one number changed, the bound is below"
+    return "\n".join([f"{title} {wanted:g} from:", *lines])
+
+
+def _check(malicious: int, clients: int, rounds: int, sigma: float, record_bound: float, client_bound: float) -> None:
+    if clients < 1:
+        raise ValueError(f"--clients must be at least 1, got {clients}")
+    if not 1 <= malicious <= clients:
+        raise ValueError(
+            f"--malicious must be in [1, {clients}], the number of clients; got {malicious}. With more clients, give "
+            "--clients"
+        )
+    if rounds < 1:
+        raise ValueError(f"--rounds must be at least 1, got {rounds}")
+    for name, value in (("--sigma", sigma), ("--record-bound", record_bound), ("--client-bound", client_bound)):
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be a finite number above 0, got {value}")
+
+
+def _read_errors(path: Path) -> list[float]:
+    try:
+        lines = path.read_text().split()
+    except OSError as error:
+        raise ValueError(f"--clean-errors {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"--clean-errors {path} is not text: it must hold one number in [0, 1] a line") from None
+    try:
+        return [float(line) for line in lines]
+    except ValueError:
+        raise ValueError(f"--clean-errors {path} must hold one number in [0, 1] a line") from None

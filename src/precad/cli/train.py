@@ -1,6 +1,5 @@
-"""The commands that train: thin, like the rest of the command line."""
+"""The commands of a person who trains on one machine: train, resume, and the page of a run."""
 
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -10,25 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from precad.cli.options import need_torch, plain_errors
+from precad.cli import options
+from precad.cli.output import need_torch, plain_errors, print_json
 from precad.errors import PrecadError
 
 if TYPE_CHECKING:
+    from precad.report.run import Source
     from precad.simulation.progress import Progress
     from precad.simulation.randomness import Randomness
     from precad.simulation.run_folder import RunFolder
     from precad.simulation.settings import RunConfig
     from precad.simulation.trainer import Trainer
 
-DataOption = Annotated[
-    Path | None, typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
-]
-DeviceOption = Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, mps, …")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON; progress goes to stderr.")]
-
 
 def train(
-    config: Annotated[Path | None, typer.Argument(help="A TOML file; options override it.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="A TOML file with settings; options override it.")] = None,
     dataset: Annotated[
         str | None, typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
     ] = None,
@@ -36,45 +31,40 @@ def train(
     protocol: Annotated[
         Literal["precad", "plain", "cdp", "ldp", "ddp"] | None, typer.Option(help="How updates are added up.")
     ] = None,
-    validation: Annotated[
-        Literal["proof", "triples", "none"] | None, typer.Option(help="How updates are validated.")
+    clients: Annotated[int | None, options.CLIENTS] = None,
+    rounds: Annotated[int | None, options.ROUNDS] = None,
+    client_rate: Annotated[float | None, options.CLIENT_RATE] = None,
+    record_rate: Annotated[float | None, options.RECORD_RATE] = None,
+    sigma: Annotated[float | None, options.SIGMA] = None,
+    budget: Annotated[float | None, options.BUDGET] = None,
+    record_bound: Annotated[float | None, options.RECORD_BOUND] = None,
+    client_bound: Annotated[float | None, options.CLIENT_BOUND] = None,
+    validation: Annotated[options.ValidationName | None, options.VALIDATION] = None,
+    learning_rate: Annotated[float | None, options.LEARNING_RATE] = None,
+    final_learning_rate: Annotated[float | None, options.FINAL_LEARNING_RATE] = None,
+    optimiser: Annotated[options.OptimiserName | None, options.OPTIMISER] = None,
+    malicious: Annotated[int | None, options.MALICIOUS] = None,
+    attack: Annotated[str | None, options.ATTACK] = None,
+    defence: Annotated[str | None, options.DEFENCE] = None,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="The number of rounds from one look at the test set to the next.")
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="n, the number of clients.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="T, the number of rounds.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="σ, each server's noise over the sensitivity.")] = None,
-    client_rate: Annotated[float | None, typer.Option(help="q, the probability that a client is selected.")] = None,
-    record_rate: Annotated[float | None, typer.Option(help="p, the probability that a record is in a sample.")] = None,
-    record_bound: Annotated[float | None, typer.Option(help="R, the bound on one record's gradient.")] = None,
-    client_bound: Annotated[float | None, typer.Option(help="C, the bound on a client's update.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="η, in the first round.")] = None,
-    final_learning_rate: Annotated[float | None, typer.Option(help="η, in the last round.")] = None,
-    optimiser: Annotated[Literal["sgd", "momentum", "adam"] | None, typer.Option(help="The servers'.")] = None,
-    budget: Annotated[float | None, typer.Option(help="The most ε against a server that a client spends.")] = None,
-    defence: Annotated[
-        str | None, typer.Option(help="Of protocol plain: median, krum, …, or your module:function.")
-    ] = None,
-    malicious: Annotated[int | None, typer.Option(help="K, how many clients are malicious.")] = None,
-    attack: Annotated[
-        str | None, typer.Option(help="What they do: boost, sign_flip, backdoor, …, or your module:function.")
-    ] = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="Look at the test set every so many rounds.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Make the run repeatable, for research: its noise is then NOT private.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The run's name; chosen if not given.")] = None,
+    name: Annotated[str | None, typer.Option(help="The run's name; precad chooses one if you give none.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
-    data: DataOption = None,
-    device: DeviceOption = "cpu",
-    as_json: JsonOption = False,
+    data: Annotated[Path | None, options.DATA] = None,
+    device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, mps, …")] = "cpu",
+    as_json: Annotated[bool, options.JSON] = False,
 ) -> None:
-    """Train a model with the whole protocol: simulated clients, two servers, validation, noise."""
-    with plain_errors():
-        need_torch()
-        from precad.simulation.randomness import Randomness
-        from precad.simulation.run_folder import RunFolder, free_name
-        from precad.simulation.settings import to_toml
+    """Train a model with the whole protocol: simulated clients, two servers, validation, noise.
 
-        training = {
+    Example: precad train --dataset mnist --rounds 500 --malicious 2
+    """
+    overrides = {
+        "task": {"dataset": dataset, "clients": clients},
+        "training": {
             "protocol": protocol,
             "validation": validation,
             "rounds": rounds,
@@ -88,17 +78,20 @@ def train(
             "optimiser": optimiser,
             "budget": budget,
             "defence": defence,
-        }
-        options = {
-            "task": {"dataset": dataset, "clients": clients},
-            "training": training,
-            "malicious": {"clients": malicious, "attack": attack},
-            "seed": seed,
-            "evaluate_every": evaluate_every,
-        }
+        },
+        "malicious": {"clients": malicious, "attack": attack},
+        "seed": seed,
+        "evaluate_every": evaluate_every,
+    }
+    with plain_errors():
+        need_torch()
+        from precad.simulation.randomness import Randomness
+        from precad.simulation.run_folder import RunFolder, free_name
+        from precad.simulation.settings import to_toml
+
         if name is not None and (Path(name).name != name or name in ("", "..") or not name.isprintable()):
             raise PrecadError(f"a run's name is that of a folder in --out, without slashes; got {name!r}")
-        settings = _settings(config, preset, options)
+        settings = _settings(config, preset, overrides)
         randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
         trainer = _trainer(settings, data, device, randomness, None)
         path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
@@ -108,10 +101,13 @@ def train(
 
 def resume(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
-    data: DataOption = None,
-    as_json: JsonOption = False,
+    data: Annotated[Path | None, options.DATA] = None,
+    as_json: Annotated[bool, options.JSON] = False,
 ) -> None:
-    """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk."""
+    """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk.
+
+    Example: precad resume runs/digits-precad-1
+    """
     with plain_errors(), ExitStack() as stack:
         need_torch()
         from precad.simulation.run_folder import RunFolder
@@ -134,21 +130,64 @@ def resume(
         _play(folder, trainer, settings, as_json)
 
 
-def _settings(config: Path | None, preset: str | None, options: Mapping[str, Any]) -> "RunConfig":
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="The folder of a run or of a server; the page shows several over each other.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write: report.html in the run's folder, or here for several runs.")
+    ] = None,
+) -> None:
+    """Write the page of a run: one HTML file with every figure of the run, or of several runs side by side.
+
+    Example: precad report runs/first runs/second --out both.html
+    """
+    from precad.report.page import REPORT_NAME, write_report
+
+    with plain_errors():
+        place = out if out is not None else runs[0] / REPORT_NAME if len(runs) == 1 else Path(REPORT_NAME)
+        write_report([_source(run).read() for run in runs], place)
+    typer.echo(f"wrote {place}")
+
+
+def watch(
+    run: Annotated[Path, options.RUN],
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 chooses a free one.")] = 8600,
+) -> None:
+    """Serve the page of a run while it trains, on this machine alone, until Ctrl-C.
+
+    Example: precad watch runs/digits-precad-1
+    """
+    import time
+
+    from precad.report.live import LiveServer, Watched
+
+    with plain_errors():
+        server = LiveServer(Watched(_source(run), time.time), port)
+    try:
+        typer.echo(f"watching {run} at {server.url}: Ctrl-C ends")
+        server.serve_forever(poll_interval=0.2)
+    except KeyboardInterrupt:
+        typer.echo("ended; the run itself goes on")
+    finally:
+        server.server_close()
+
+
+def _settings(config: Path | None, preset: str | None, overrides: Mapping[str, Any]) -> "RunConfig":
     """The preset, overridden by the file, overridden by the options."""
     from precad.simulation import presets
     from precad.simulation.settings import from_table
     from precad.tables import merged, read_toml
 
-    table = merged(read_toml(config) if config else {}, _given(options))
+    table = merged(read_toml(config) if config else {}, _given(overrides))
     task = table.get("task", {})
     dataset = task.get("dataset", "digits") if isinstance(task, Mapping) else "digits"
     return from_table(merged(presets.preset(dataset, preset or "recommended"), table))
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what was not said."""
-    nested = {key: _given(value) if isinstance(value, Mapping) else value for key, value in options.items()}
+def _given(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the person gave: the others are None."""
+    nested = {key: _given(value) if isinstance(value, Mapping) else value for key, value in overrides.items()}
     return {key: value for key, value in nested.items() if value is not None and value != {}}
 
 
@@ -165,8 +204,8 @@ def _trainer(
 def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: bool) -> None:
     from rich.console import Console
 
+    from precad.report.pictures import draw_run
     from precad.simulation import session, terminal
-    from precad.simulation.curves import draw_curves
     from precad.simulation.randomness import NOT_PRIVATE
 
     console = Console(stderr=as_json, highlight=False, markup=False)
@@ -179,7 +218,7 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
         with terminal.View(console, trainer) as live:
             figures = session.play(trainer, run, settings.evaluate_every, live)
         note = "" if settings.seed is None else NOT_PRIVATE
-        draw_curves(run.metrics(), run.path.name, run.path / "curves.png", note=note)
+        draw_run(run.metrics(), run.path.name, run.path / "curves.png", note=note)
         summary = session.finish(trainer, run, figures)
     except KeyboardInterrupt:
         done = trainer.progress.round
@@ -192,7 +231,7 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
     finally:
         run.close()
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        print_json(summary)
     else:
         console.print(terminal.end_table(summary))
         console.print(f"all of it is in {run.path}", soft_wrap=True)
@@ -202,3 +241,15 @@ def _place(data: Path | None) -> str | None:
     """Where a run's data are, for ``precad resume`` from any folder."""
     place = data or os.environ.get("PRECAD_DATA")
     return str(Path(place).absolute()) if place else None
+
+
+def _source(folder: Path) -> "Source":
+    from precad.report.run import run_source
+
+    if not (folder / "config.toml").is_file():
+        from precad.deployment.run_view import server_source
+
+        found = server_source(folder)
+        if found is not None:
+            return found
+    return run_source(folder)

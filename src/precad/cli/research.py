@@ -1,0 +1,195 @@
+"""The commands of a person who studies precad: one round to look at, the paper's evaluation, benchmarks."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from precad.cli import options
+from precad.cli.output import need_torch, needs, plain_errors, print_figures, print_json, working
+
+bench = typer.Typer(name="bench", help="Measure the speed of precad on this machine.", no_args_is_help=True)
+
+
+def demo() -> None:
+    """Play one round of the protocol in memory and show who sees what."""
+    from precad.cli import demo as demonstration
+
+    demonstration.run()
+
+
+def reproduce(
+    target: Annotated[
+        Literal["fig2", "fig3", "fig4", "fig5", "table1", "claims", "heatmap", "all"],
+        typer.Argument(help="What to repeat."),
+    ] = "all",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run the same code with far fewer rounds: under 20 minutes.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="The runs at a time, each in a process with one torch thread.")] = 2,
+    data: Annotated[Path | None, options.DATA] = None,
+    out: Annotated[Path, typer.Option(help="The folder of rows, figures and tables.")] = Path("results"),
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="mnist or cifar10; both if you give none. May be repeated.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="The number of seeds: 3, or 1 with --quick.")] = None,
+    runs: Annotated[
+        bool, typer.Option("--runs/--no-runs", help="Make the runs that are missing, or draw and judge what there is.")
+    ] = True,
+    rounds: Annotated[
+        list[str] | None,
+        typer.Option(help="T in place of the grid's own, or DATASET=T for one data set. May be repeated."),
+    ] = None,
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Your module:function as one more row of the heat map. May be repeated.")
+    ] = None,
+    defence: Annotated[
+        list[str] | None, typer.Option(help="Your module:function as one more column of it. May be repeated.")
+    ] = None,
+) -> None:
+    """Repeat the paper's evaluation: its runs, its figures, and a verdict on each of its claims.
+
+    TARGET is a figure or table of the paper; claims, for the runs that its sentences need; heatmap, for attacks by
+    defences; or all, which is all but the heat map.
+
+    A run that was made is kept in rows.jsonl and not made again: Ctrl-C stops, the same command goes on.
+
+    Example: precad reproduce fig4 --dataset mnist --quick
+    """
+    with plain_errors():
+        need_torch()
+        from rich.console import Console
+
+        from precad.lab.paper import reproduce as experiments
+        from precad.lab.paper.plan import DATASETS, read_rounds
+
+        chosen = tuple(known for known in DATASETS if known in (dataset or DATASETS))
+        for name in dataset or ():
+            if name not in DATASETS:
+                raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {name!r}")
+        folder = out / "quick" if quick else out
+        order = experiments.Order(
+            target,
+            quick,
+            folder,
+            data=data,
+            jobs=jobs,
+            runs=runs,
+            datasets=chosen,
+            seeds=seeds,
+            rounds=read_rounds(rounds or ()),
+            attacks=tuple(attack or ()),
+            defences=tuple(defence or ()),
+        )
+        console = Console()
+        try:
+            written = experiments.reproduce(order, console)
+        except KeyboardInterrupt:
+            console.print(f"stopped; the rows so far are in {folder}, and the same command goes on", highlight=False)
+            raise typer.Exit(130) from None
+        for path in written:
+            console.print(str(path), highlight=False, soft_wrap=True)
+
+
+@bench.command("protocol")
+def bench_protocol(
+    dim: Annotated[int, options.DIM] = 26_010,
+    clients: Annotated[int, options.CLIENTS] = 10,
+    mode: Annotated[options.ValidationName, options.VALIDATION] = "proof",
+    as_json: Annotated[bool, options.JSON] = False,
+) -> None:
+    """Time one round, party by party, against the keystream that each must expand and against a plain sum."""
+    from precad.lab.bench import protocol as benchmark
+    from precad.protocol.params import Validation
+
+    with plain_errors(), working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
+        row = benchmark.run(dim, clients, Validation(mode))
+    if as_json:
+        print_json(row)
+        return
+    print_figures("precad bench protocol", row)
+
+
+@bench.command("training")
+def bench_training(as_json: Annotated[bool, options.JSON] = False) -> None:
+    """Time one iteration of training, ten clients, under each protocol; and per-record gradients against Opacus."""
+    with plain_errors(), working("timing iterations of training"):
+        need_torch()
+        from precad.lab.bench import training as benchmark
+
+        rows = benchmark.run()
+    if as_json:
+        print_json(rows)
+        return
+    for name, row in rows.items():
+        stages = {f"stage: {stage}": value for stage, value in row.pop("stages_ms").items()}
+        print_figures(f"precad bench training: {name}", row | stages, benchmark.TARGETS)
+
+
+@bench.command("deployment")
+def bench_deployment(
+    dim: Annotated[int, options.DIM] = 26_010,
+    clients: Annotated[int, options.CLIENTS] = 3,
+    rounds: Annotated[int, options.ROUNDS] = 10,
+    as_json: Annotated[bool, options.JSON] = False,
+) -> None:
+    """Time a round on Flower, in simulation and over real processes, with plain updates, precad, and SecAgg+."""
+    with plain_errors(), working("timing rounds on Flower"):
+        with needs("flower"):
+            from precad.lab.bench import flower as benchmark
+        rows = benchmark.run(dim, clients, rounds)
+    if as_json:
+        print_json(rows)
+        return
+    for kind, row in rows.items():
+        print_figures(f"precad bench deployment: {kind}", row)
+
+
+@bench.command("server")
+def bench_server(
+    submissions: Annotated[int, typer.Option(help="The submissions of the one large round.")] = 200,
+    dim: Annotated[int, options.DIM] = 122_570,
+    soak_rounds: Annotated[int, typer.Option(help="The rounds of the soak.")] = 1_000,
+    soak_submissions: Annotated[int, typer.Option(help="The submissions of each round of the soak.")] = 10,
+    soak_dim: Annotated[int, typer.Option(help="d in the soak.")] = 1_000,
+    as_json: Annotated[bool, options.JSON] = False,
+) -> None:
+    """Put server B under load over mutual TLS: one large round, then a soak; fail if anything is lost."""
+    with plain_errors(), working("running rounds with server B"):
+        with needs("server"):
+            from precad.lab.bench import server as benchmark
+        rows = benchmark.run((1, submissions, dim), (soak_rounds, soak_submissions, soak_dim))
+    if as_json:
+        print_json(rows)
+        return
+    for name, row in rows.items():
+        print_figures(f"precad bench server: {name}", row)
+
+
+@bench.command("arithmetic")
+def bench_arithmetic(as_json: Annotated[bool, options.JSON] = False) -> None:
+    """Time the field, the mask generator, sharing and noise against numpy and the raw cipher."""
+    from precad.lab.bench import arithmetic as benchmark
+
+    with working("timing the arithmetic"):
+        rows = benchmark.run()
+    if as_json:
+        print_json(rows)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("entries", "operation", "ms", "compared with", "ratio", "target", title="precad bench arithmetic")
+    for row in rows:
+        for name, (base, target) in benchmark.TARGETS.items():
+            ratio = row["ratios"][name]
+            mark = "" if ratio <= target else " missed"
+            table.add_row(
+                f"{row['size']:,}",
+                name,
+                f"{row['ms'][name]:.3f}",
+                base,
+                f"{ratio:.2f}",
+                f"≤ {target:g}{mark}",
+            )
+    Console().print(table)
