@@ -95,7 +95,7 @@ def train(task: Task, setting: CertifiedSetting, generator: np.random.Generator)
         norms = np.linalg.norm(updates, axis=1)
         total = np.minimum(1, setting.client_bound / np.maximum(norms, 1e-12)).astype(np.float32) @ updates
         noise = generator.standard_normal(total.shape) * setting.noise * setting.client_bound
-        step = setting.learning_rate / (n * m) * (total + noise)
+        step = setting.learning_rate / n * (total + noise)
         model += step.reshape(model.shape).astype(np.float32)
     return float(np.mean((task.test_records @ model.T).argmax(axis=1) != task.test_labels))
 

@@ -12,6 +12,7 @@ import numpy as np
 from precad.deployment.task import Training
 from precad.lab.loopback import Deployment
 from precad.protocol.params import Params, Unit
+from precad.protocol.update import Schedule
 
 HERE = Path(__file__).parent
 DIM = 500
@@ -32,7 +33,7 @@ def deployment(folder: Path, clients: tuple[str, ...], rounds: int, noise_multip
         client_rate=1.0,
         record_rate=1.0,
         rounds=rounds,
-        learning_rate=1.0,
+        schedule=Schedule(learning_rate=1.0),
         delta=1e-3,
         budget=100.0,
         participations=rounds,

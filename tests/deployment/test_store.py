@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from precad.deployment.disk import StoreError
 from precad.deployment.store import Kept, Status, Store
 from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
+from precad.protocol.update import Model, Optimiser
 from tests.deployment import world
 from tests.messages import says
 
@@ -18,10 +20,14 @@ HEADER = Digest(bytes(32))
 KEPT = Kept("bank", b"header", b"signature", b"part", b"relayed")
 
 
+def plain(theta: NDArray[np.float64]) -> Model:
+    return Model.initial(theta, Optimiser.SGD)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     opened = Store(tmp_path / "x.db", TASK, "alpha")
-    opened.start_from(world.MODEL)
+    opened.start_from(plain(world.MODEL))
     opened.begin(0, ["lab", "bank"])
     yield opened
     opened.close()
@@ -50,7 +56,7 @@ def test_submissions_are_kept_once(store: Store) -> None:
 
 def test_the_headers_of_old_rounds_are_not_forgotten(store: Store) -> None:
     store.keep(0, KEPT, HEADER)
-    store.finish(0, world.MODEL + 1, {})
+    store.finish(0, plain(world.MODEL + 1), {})
     store.settle(0, "line", {}, {"bank": b"valid"})
     store.begin(1, ["bank"])
     with pytest.raises(ProtocolError, match="seen before"):
@@ -77,9 +83,9 @@ def test_a_round_moves_on(store: Store) -> None:
     assert (row.number, row.selected, row.status) == (0, frozenset({"bank", "lab"}), Status.OPEN)
     store.advance(0, Status.REVEALED)
     assert store.opened_rounds() == 1
-    store.finish(0, world.MODEL + 1, {"events": b"e"})
+    store.finish(0, plain(world.MODEL + 1), {"events": b"e"})
     assert np.array_equal(store.model(), world.MODEL + 1)
-    store.start_from(world.MODEL)
+    store.start_from(plain(world.MODEL))
     assert np.array_equal(store.model(), world.MODEL + 1)
     store.settle(0, "line", {}, {"bank": b"valid"})
     assert store.log() == ["line"]
@@ -108,3 +114,12 @@ def test_only_a_simulation_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     quick = Store(tmp_path / "quick.db", TASK, "alpha", durable=False)
     assert quick._connection.execute("PRAGMA synchronous").fetchone() == (0,)
     quick.close()
+
+
+def test_what_the_optimiser_remembers_is_kept(store: Store) -> None:
+    moved = Model(world.MODEL + 1, world.MODEL * 2, world.MODEL * 3, 7)
+    store.finish(0, moved, {})
+    kept = store.optimised()
+    for name in ("theta", "first", "second"):
+        assert np.array_equal(getattr(kept, name), getattr(moved, name))
+    assert kept.steps == 7

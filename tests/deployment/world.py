@@ -18,6 +18,7 @@ from precad.deployment.task import Member, Task, Training
 from precad.protocol.digests import model_digest
 from precad.protocol.params import Params, Unit
 from precad.protocol.states import Role
+from precad.protocol.update import Schedule
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 DIM = 140
@@ -27,7 +28,7 @@ TRAINING = Training(
     client_rate=1.0,
     record_rate=0.05,
     rounds=50,
-    learning_rate=0.5,
+    schedule=Schedule(learning_rate=0.5),
     delta=1e-5,
     budget=8.0,
     participations=5,

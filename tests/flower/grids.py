@@ -18,11 +18,18 @@ from precad.flower.mod import PrecadMod
 from precad.flower.node import PARTITION, Kit
 from precad.flower.parties import ServerA
 from precad.protocol.params import Params, Unit
+from precad.protocol.update import Schedule
 
 SHAPES = {"first.weight": (10, 12), "first.bias": (10,), "last": ()}
 DIM = sum(int(np.prod(shape)) for shape in SHAPES.values())
 TRAINING = Training(
-    client_rate=1.0, record_rate=1.0, rounds=20, learning_rate=1.0, delta=1e-5, budget=1e3, participations=5
+    client_rate=1.0,
+    record_rate=1.0,
+    rounds=20,
+    schedule=Schedule(learning_rate=1.0),
+    delta=1e-5,
+    budget=1e3,
+    participations=5,
 )
 SECRET = 12345.678
 """A metric that a client's app reports, and that must not leave it."""

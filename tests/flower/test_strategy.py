@@ -18,9 +18,10 @@ from precad.flower.arrays import vector_of
 from precad.flower.mod import PrecadMod
 from precad.flower.parties import ServerA
 from precad.flower.strategy import PrecadStrategy
+from precad.mpc import fixed_point
 from precad.privacy import clipping
 from precad.protocol import aggregation
-from precad.protocol.update import Model, Optimiser, mean_update, next_model
+from precad.protocol.update import Model, Optimiser, next_model
 from tests.flower import grids
 from tests.flower.grids import MemoryGrid
 from tests.messages import says
@@ -45,7 +46,7 @@ def start(made: PrecadStrategy, grid: MemoryGrid, rounds: int = 1) -> list[Array
 def noise_p_value(server: ServerA) -> float:
     """Whether the model is the initial one and the noise of both servers in one round."""
     bounds, task = server.leader.task.bounds, server.leader.task
-    moved = (server.leader.model() - 1.0) * task.normaliser(frozenset()) / task.training.learning_rate
+    moved = (server.leader.model() - 1.0) * task.normaliser(frozenset()) / task.training.schedule.learning_rate
     noise = np.rint(moved * 2.0**bounds.fractional_bits).astype(np.int64)
     return rounded_normal_p_value(noise, bounds.noise_std * np.sqrt(2), np.random.default_rng(1))
 
@@ -62,8 +63,8 @@ def test_rounds_train_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         handed = model.astype(np.float32)
         updates = [grids.add_update(handed, number).astype(float) - handed for number in range(3)]
         summed = sum(clipping.encode_clipped(x, bounds.client_bound, bounds.fractional_bits) for x in updates)
-        mean = mean_update(np.asarray(summed), bounds.fractional_bits, 3.0)
-        model = next_model(Model.initial(model, Optimiser.SGD), mean, 1.0).theta
+        total = fixed_point.decode(np.asarray(summed), bounds.fractional_bits)
+        model = next_model(Model.initial(model, Optimiser.SGD), total, 3.0, 1.0, Optimiser.SGD).theta
     client_logs = {f"client-{n:04}": receipts.read(tmp_path / "s" / f"client-{n:04}.audit.log") for n in range(3)}
     log = receipts.read(server.audit_log)
     assert "agree on all 3 opened rounds" in receipts.audit(server.leader.task, log, log_of_b(tmp_path), client_logs)

@@ -18,6 +18,7 @@ from precad.privacy.clipping import encode_clipped
 from precad.privacy.ledger import Ledger
 from precad.privacy.sampling import poisson_sample
 from precad.protocol.params import Noise, Normalise, Unit, Validation
+from precad.protocol.update import Optimiser
 from precad.simulation import aggregators as protocols
 from precad.simulation.clients import SAMPLES
 from precad.simulation.evaluation import load_parameters, read_parameters
@@ -138,11 +139,24 @@ def test_memory_is_bounded_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_normaliser_is_public_unless_asked_for() -> None:
-    run = trainer()
-    assert run._clients.normaliser(frozenset()) == pytest.approx(0.8 * 0.5 * CLIENTS * 30)
-    realised = trainer(normalise=Normalise.REALISED)
-    assert realised._clients.normaliser(frozenset({"client-0", "client-3"})) == pytest.approx(0.5 * 60)
-    assert realised._clients.normaliser(frozenset()) > 0
+    sizes = {f"client-{number}": 30 for number in range(CLIENTS)}
+    assert hyperparameters().normaliser(sizes, ()) == pytest.approx(0.8 * 0.5 * CLIENTS * 30)
+    realised = hyperparameters(normalise=Normalise.REALISED)
+    assert realised.normaliser(sizes, {"client-0", "client-3"}) == pytest.approx(0.5 * 60)
+    by_client = hyperparameters(unit=Unit.CLIENT)
+    assert by_client.normaliser(sizes, ()) == pytest.approx(0.8 * CLIENTS)
+
+
+@pytest.mark.parametrize("optimiser", Optimiser)
+def test_an_empty_round_under_the_realised_normaliser_leaves_the_model(optimiser: Optimiser) -> None:
+    """There is no mean to move by. The step of such a round was 51.9, of noise alone, where the others had 0.72."""
+    run = trainer(client_rate=1e-9, normalise=Normalise.REALISED, optimiser=optimiser)
+    before = run.progress.model
+    outcome = run.play()
+    assert outcome.selected == ()
+    assert run.progress.model is before
+    assert run.progress.round == 1
+    run.progress.check(run.params.dim, CLIENTS, run.hyperparameters)
 
 
 def test_who_has_spent_its_budget_sits_out() -> None:
@@ -199,8 +213,8 @@ def test_a_model_that_diverges_is_named_with_its_round() -> None:
 
 def test_learning_rates_fall_along_a_line() -> None:
     falling = hyperparameters(rounds=11, learning_rate=2.0, final_learning_rate=1.0)
-    assert [falling.learning_rate_at(t) for t in (0, 5, 10)] == [2.0, 1.5, 1.0]
-    assert hyperparameters().learning_rate_at(3) == 0.5
+    assert [falling.schedule.learning_rate_at(t, 11) for t in (0, 5, 10)] == [2.0, 1.5, 1.0]
+    assert hyperparameters().schedule.learning_rate_at(3, 11) == 0.5
 
 
 def test_the_noise_of_ddp_is_that_of_one_server_in_all() -> None:

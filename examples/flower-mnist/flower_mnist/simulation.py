@@ -10,6 +10,7 @@ from precad.deployment.task import Training
 from precad.flower import ServerA
 from precad.flower.arrays import vector_of
 from precad.protocol.params import Params, Unit
+from precad.protocol.update import Schedule
 
 FOLDER = Path(os.environ.get("PRECAD_SIMULATION") or Path.home() / ".precad-simulation")
 
@@ -32,7 +33,7 @@ def server(initial: ArrayRecord, clients: int, rounds: int, unit: Unit) -> Serve
         client_rate=1.0,
         record_rate=0.1 if by_record else 1.0,
         rounds=rounds,
-        learning_rate=1.0,
+        schedule=Schedule(learning_rate=1.0),
         delta=1e-3,
         budget=100.0,
         participations=rounds,

@@ -74,6 +74,7 @@ def task_new(
     from precad.deployment import task as tasks
     from precad.protocol.digests import model_digest
     from precad.protocol.params import Noise, Normalise, Params, Unit, Validation
+    from precad.protocol.update import Schedule
 
     with plain_errors():
         if path.exists():
@@ -94,7 +95,7 @@ def task_new(
                 client_rate=client_rate,
                 record_rate=record_rate,
                 rounds=rounds,
-                learning_rate=learning_rate,
+                schedule=Schedule(learning_rate=learning_rate),
                 delta=delta,
                 budget=budget,
                 participations=participations,

@@ -19,11 +19,12 @@ from precad.deployment.store import RoundRow, Status, Store
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError
+from precad.mpc import fixed_point
 from precad.mpc.prg import Digest, digest
 from precad.mpc.secret import Secret
 from precad.mpc.single_use import Pins
 from precad.privacy.ledger import Ledger
-from precad.protocol import digests, states, submission, update
+from precad.protocol import digests, states, submission
 from precad.protocol.codec import Blob
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import (
@@ -41,6 +42,7 @@ from precad.protocol.messages import (
 )
 from precad.protocol.params import Validation
 from precad.protocol.states import Agreed, Checking, Closing, Collecting, Opened, Revealed, Role, Tallied
+from precad.protocol.update import Model, next_model
 
 
 class Replay:
@@ -179,12 +181,20 @@ class Replay:
     def _take_share(self, message: bytes, pins: dict[str, bytes]) -> None:
         self._own_share()
         opened = states.finish(self._revealed, decode(message, NoisyShare, share=self.round.params.dim))
-        bits, normaliser = self.round.params.fractional_bits, self._task.normaliser(opened.valid)
-        before = update.Model.initial(self._store.model(), update.Optimiser.SGD)
-        mean = update.mean_update(opened.noisy_sum, bits, normaliser)
-        model = update.next_model(before, mean, self._task.training.learning_rate).theta
-        events = json.dumps(asdict(self._events(opened, model_digest(model).hex()))).encode()
+        model = self._moved(opened)
+        events = json.dumps(asdict(self._events(opened, model_digest(model.theta).hex()))).encode()
         self._store.finish(self.number, model, pins | {"events": events})
+
+    def _moved(self, opened: Opened) -> Model:
+        """The next model. η falls with the rounds that were opened: one that was abandoned has no part in it."""
+        training, opened_before = self._task.training, self._store.opened_rounds() - 1
+        return next_model(
+            self._store.optimised(),
+            fixed_point.decode(opened.noisy_sum, self.round.params.fractional_bits),
+            self._task.normaliser(opened.valid),
+            training.schedule.learning_rate_at(opened_before, training.rounds),
+            training.schedule.optimiser,
+        )
 
     def _events(self, opened: Opened, next_model: str) -> Events:
         counts, headers = self._ledger.participations(), self._judged.headers

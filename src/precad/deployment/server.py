@@ -30,6 +30,7 @@ from precad.protocol.digests import model_digest
 from precad.protocol.messages import Header, decode, encode
 from precad.protocol.params import Validation
 from precad.protocol.states import Role
+from precad.protocol.update import Model
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class Server:
         if model_digest(model) != task.model or model.size != task.bounds.dim:
             raise ValueError("the initial model is not the one that the task names")
         self.store = Store(path, task, self.identity.name, durable=durable)
-        self.store.start_from(model)
+        self.store.start_from(Model.initial(model, task.training.schedule.optimiser))
         self.ledger = Ledger(path, task.terms, durable=durable)
         self._current: Replay | None = None
 

@@ -24,6 +24,7 @@ from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted
 from precad.protocol.digests import model_digest
+from precad.protocol.update import Model
 
 
 class Status(Enum):
@@ -96,17 +97,22 @@ class Store:
         with self._transaction():
             yield
 
-    def start_from(self, model: NDArray[np.float64]) -> None:
+    def start_from(self, model: Model) -> None:
         """Take the initial model, unless there is a later one. What a crash left in the log file is taken out of it."""
         with self._transaction() as execute:
-            execute("INSERT OR IGNORE INTO model VALUES (0, ?)", (model.tobytes(),))
+            execute("INSERT OR IGNORE INTO model VALUES (0, ?, ?, ?, ?)", _columns(model))
         self._wipe()
 
     def model(self) -> NDArray[np.float64]:
-        """The current model."""
+        """The parameters of the current model."""
+        return self.optimised().theta
+
+    def optimised(self) -> Model:
+        """The current model, with what its optimiser remembers."""
         with self._read() as execute:
-            (raw,) = execute("SELECT parameters FROM model").fetchone()
-        return np.frombuffer(raw, np.float64)
+            *raw, steps = execute("SELECT parameters, first, second, steps FROM model").fetchone()
+        theta, first, second = (np.frombuffer(vector, np.float64) for vector in raw)
+        return Model(theta, first, second, steps)
 
     def begin(self, number: int, selected: Iterable[str]) -> RoundRow:
         """Begin a round from the current model. What was pinned in earlier rounds, now final, is forgotten."""
@@ -179,12 +185,12 @@ class Store:
                 if bytes(stored) != value:
                     raise ProtocolError(f"{what} was another before, and there is no second one in a round")
 
-    def finish(self, number: int, model: NDArray[np.float64], pins: dict[str, bytes]) -> None:
+    def finish(self, number: int, model: Model, pins: dict[str, bytes]) -> None:
         """End a round with its next model: erase its shares and seeds."""
         with self._transaction() as execute:
             for what, value in pins.items():
                 execute("INSERT INTO pins VALUES (?, ?, ?)", (number, what, value))
-            execute("UPDATE model SET parameters = ?", (model.tobytes(),))
+            execute("UPDATE model SET parameters = ?, first = ?, second = ?, steps = ?", _columns(model))
             execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.OPENED.value, number))
             execute("DELETE FROM submissions WHERE round = ?", (number,))
         self._wipe()
@@ -259,9 +265,15 @@ class Store:
                 yield self._connection.execute
 
 
+def _columns(model: Model) -> tuple[bytes, bytes, bytes, int]:
+    return model.theta.tobytes(), model.first.tobytes(), model.second.tobytes(), model.steps
+
+
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS model (id INTEGER PRIMARY KEY CHECK (id = 0), parameters BLOB NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS model (
+        id INTEGER PRIMARY KEY CHECK (id = 0), parameters BLOB NOT NULL, first BLOB NOT NULL, second BLOB NOT NULL,
+        steps INTEGER NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS rounds (
         number INTEGER PRIMARY KEY, model BLOB NOT NULL, selected TEXT NOT NULL, status TEXT NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS submissions (

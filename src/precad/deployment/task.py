@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.deployment.keys import Identity, IdentityTable
+from precad.mpc.fixed_point import check_positive
 from precad.mpc.prg import DIGEST_BYTES, Digest, digest
 from precad.privacy.ledger import Terms, epsilon_of
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import VERSION
 from precad.protocol.params import Noise, Normalise, Params, Round, Unit, Validation
 from precad.protocol.states import Role
+from precad.protocol.update import Schedule, normaliser
 from precad.tables import build, parse_json, to_table
 
 
@@ -43,8 +45,8 @@ class Training:
     """p, the largest probability with which a client may sample a record."""
     rounds: int
     """T."""
-    learning_rate: float
-    """η."""
+    schedule: Schedule
+    """The optimiser, η and how it falls over the rounds."""
     delta: float
     budget: float
     """The most that the run may cost a record, or a client, in ε against a server."""
@@ -62,9 +64,7 @@ class Training:
         for name in ("rounds", "participations", "epoch_rounds"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "budget"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be a finite number above 0, got {getattr(self, name)}")
+        check_positive("budget", self.budget)
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be in (0, 1), got {self.delta}")
 
@@ -137,13 +137,15 @@ class Task:
         return number // self.training.epoch_rounds
 
     def normaliser(self, valid: frozenset[str]) -> float:
-        """N. Where the realised sum is 0 the constant stands in for it: a round with nobody valid opens noise too."""
-        rate = self.training.record_rate
-        if self.training.normalise is Normalise.REALISED and valid:
-            return math.fsum(rate * self.members[name].records for name in sorted(valid))
-        if self.bounds.unit is Unit.CLIENT:
-            return self.training.client_rate * len(self.roster)
-        return self.training.client_rate * math.fsum(rate * member.records for member in self.roster)
+        """N for these valid clients."""
+        return normaliser(
+            self.training.normalise,
+            self.bounds.unit,
+            client_rate=self.training.client_rate,
+            record_rate=self.training.record_rate,
+            records={name: member.records for name, member in self.members.items()},
+            valid=valid,
+        )
 
     @property
     def terms(self) -> Terms:

@@ -26,7 +26,7 @@ class CertifiedSetting:
     sigma: float
     """σ: each server's noise over C."""
     learning_rate: float
-    """η: the model moves by η/N times the noisy sum, N the number of all honest records."""
+    """η: the model moves by η/n times the noisy sum, n the number of honest clients."""
     attackers: tuple[int, ...]
     """The K for which the table is made."""
 
@@ -48,7 +48,7 @@ CERTIFIED = CertifiedSetting(
     rounds=16,
     client_bound=1.0,
     sigma=150.0,
-    learning_rate=72.0,
+    learning_rate=12.0,
     attackers=(1, 2, 5, 10, 20, 40, 60, 80),
 )
 """For MNIST: all 60,000 records."""

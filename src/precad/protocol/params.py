@@ -46,9 +46,12 @@ class Normalise(Enum):
     """What the opened sum is divided by (PROTOCOL §2)."""
 
     CONSTANT = "constant"
-    """N = q·Σ p·|D_i| over the roster; q·n with the client unit of a task: public, and the same in every round."""
+    """N = q·Σ p·|D_i| over all clients; q·n if the unit is the client: public, and the same in every round."""
     REALISED = "realised"
-    """The paper's Σ p·|D_i| over the valid submissions, which tells who took part."""
+    """The paper's Σ p·|D_i| over the valid clients, or their number, which tells who took part.
+
+    With nobody valid the model stays as it is.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from precad.mpc import fixed_point
 from precad.mpc.prg import Context, Purpose, digest
 from precad.privacy import clipping
 from precad.privacy.sampling import poisson_sample
-from precad.protocol.params import Normalise, Round, Unit
+from precad.protocol.params import Round, Unit
 from precad.simulation import aggregators as protocols
 from precad.simulation.aggregators import Updates
 from precad.simulation.hyperparameters import Hyperparameters, Protocol
@@ -44,11 +44,11 @@ class SimulatedClients:
         self._records, self._attacks, self._hyperparameters = records, attacks, hyperparameters
         self._gradients, self._randomness = gradients, randomness
         self._fractional_bits = fixed_point.choose_fractional_bits(hyperparameters.client_bound)
-        self._size = sum(map(len, records.values()))
+        self._sizes = {name: len(held) for name, held in records.items()}
 
     def updates(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Iterator[Updates]:
         """What the selected clients send, a few at a time: the malicious ones last, as they may know all others."""
-        malicious = tuple(name for name in names if name in self._attacks)
+        settings, malicious = self._hyperparameters, tuple(name for name in names if name in self._attacks)
         moments = _Moments(theta.size)
         for group in _in_groups(tuple(name for name in names if name not in self._attacks)):
             updates = self._honest(round_, group, theta)
@@ -62,8 +62,8 @@ class SimulatedClients:
                     client=name,
                     train=partial(self._delta, round_, name, theta),
                     theta=theta,
-                    learning_rate=self._hyperparameters.learning_rate_at(round_.number),
-                    normaliser=self.normaliser(names),
+                    learning_rate=settings.schedule.learning_rate_at(round_.number, settings.rounds),
+                    normaliser=settings.normaliser(self._sizes, names),
                     selected=len(names),
                     attackers=len(malicious),
                     honest_mean=moments.mean,
@@ -73,13 +73,6 @@ class SimulatedClients:
                 for name in group
             )
             yield Updates({}, {context.client: self._attacked(context) for context in contexts})
-
-    def normaliser(self, accepted: tuple[str, ...] | frozenset[str]) -> float:
-        """N: of all clients and their rate, or of those that took part (of at least one record)."""
-        rate = self._hyperparameters.record_rate
-        if self._hyperparameters.normalise is Normalise.CONSTANT:
-            return self._hyperparameters.client_rate * rate * self._size
-        return rate * max(1, sum(len(self._records[name]) for name in accepted))
 
     def _honest(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Updates:
         """Algorithm 2, lines 2 to 7."""

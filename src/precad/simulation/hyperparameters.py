@@ -1,14 +1,16 @@
 """What a training run is, apart from its model and data: the paper's symbols, checked at birth."""
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import get_type_hints
 
 from precad.mpc.fixed_point import check_positive
 from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, draws_seen, with_sampler
 from precad.protocol.params import Noise, Normalise, Params, Unit, Validation
-from precad.protocol.update import Optimiser
+from precad.protocol.update import Optimiser, Schedule, normaliser
 from precad.tables import choose
 
 
@@ -80,10 +82,10 @@ class Hyperparameters:
                 raise ValueError(f"{name} must be in (0, 1], got {getattr(self, name)}")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be in (0, 1), far below one over the number of records; got {self.delta}")
-        positive = ("record_bound", "client_bound", "noise_multiplier", "learning_rate")
-        optional = [name for name in ("final_learning_rate", "budget") if getattr(self, name) is not None]
-        for name in (*positive, *optional):
+        positive = ("record_bound", "client_bound", "noise_multiplier")
+        for name in (*positive, *(["budget"] if self.budget is not None else [])):
             check_positive(name, getattr(self, name))
+        self.schedule  # noqa: B018 - it refuses what it cannot follow
         if self.honest_clients is not None and self.honest_clients < 1:
             raise ValueError(f"honest_clients τ must be at least 1, got {self.honest_clients}")
         if self.defence is not None and self.protocol is not Protocol.PLAIN:
@@ -106,10 +108,25 @@ class Hyperparameters:
             unit=self.unit,
         )
 
-    def learning_rate_at(self, round_: int) -> float:
-        """η in a round, counted from 0."""
-        last = self.learning_rate if self.final_learning_rate is None else self.final_learning_rate
-        return self.learning_rate + (last - self.learning_rate) * round_ / max(1, self.rounds - 1)
+    @cached_property
+    def schedule(self) -> Schedule:
+        """How the noisy sums move the model: the servers of a task follow the same value."""
+        return Schedule(
+            learning_rate=self.learning_rate,
+            final_learning_rate=self.final_learning_rate,
+            optimiser=self.optimiser,
+        )
+
+    def normaliser(self, records: Mapping[str, int], valid: Collection[str]) -> float:
+        """N for these valid clients, of all clients with their numbers of records."""
+        return normaliser(
+            self.normalise,
+            self.unit,
+            client_rate=self.client_rate,
+            record_rate=self.record_rate,
+            records=records,
+            valid=valid,
+        )
 
     def noise_seen(self, adversary: Adversary) -> float | None:
         """σ as an adversary sees it, or None if nothing protects against it (paper, Table 1)."""

@@ -29,6 +29,6 @@ class Progress:
             raise ValueError("the run was made with another model, or with other clients")
         if not all(np.isfinite(stored).all() for stored, _ in pairs):
             raise ValueError(f"the model of round {self.round} is not finite")
-        within = 0 <= self.round == model.steps <= hyperparameters.rounds
+        within = 0 <= model.steps <= self.round <= hyperparameters.rounds
         if not within or counts.min() < 0 or counts.max() > self.round:
             raise ValueError(f"a run of {hyperparameters.rounds} rounds cannot stand like this at round {self.round}")

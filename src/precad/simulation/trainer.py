@@ -69,6 +69,7 @@ class Trainer:
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
         gradients = PerRecordGradients(task.model, task.loss, device=usable(device))
         self.names = tuple(task.clients)
+        self._sizes = {name: len(records) for name, records in task.clients.items()}
         self.params = hyperparameters.params(gradients.dim, len(self.names))
         self._clients = SimulatedClients(task.clients, task.attacks, hyperparameters, gradients, randomness)
         expected = hyperparameters.client_rate * len(self.names)
@@ -109,9 +110,10 @@ class Trainer:
         round_ = Round(self.params, self._digest, number, model_digest(model.theta))
         aggregate = self._aggregate(round_, names, model.theta, watch)
         watch.lap("protocol")
-        update = aggregate.total / self._clients.normaliser(aggregate.accepted)
-        rate = self.hyperparameters.learning_rate_at(number)
-        moved = next_model(model, update, rate, self.hyperparameters.optimiser)
+        schedule = self.hyperparameters.schedule
+        normaliser = self.hyperparameters.normaliser(self._sizes, aggregate.accepted)
+        rate = schedule.learning_rate_at(number, self.hyperparameters.rounds)
+        moved = next_model(model, aggregate.total, normaliser, rate, schedule.optimiser)
         if not np.abs(moved.theta).max() <= LARGEST:  # true for NaN
             raise DivergedError(f"the model diverged in round {number + 1}: use a learning rate below {rate:g}")
         participations = self.progress.participations.copy()

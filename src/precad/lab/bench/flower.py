@@ -16,6 +16,7 @@ from precad.lab.bench import flower_apps as bench_apps
 from precad.lab.bench.flower_apps import App
 from precad.lab.loopback import Deployment, Processes, Simulation
 from precad.protocol.params import Params, Unit
+from precad.protocol.update import Schedule
 
 SIMULATED_ROUNDS = 4
 """A simulated round takes a fraction of a second: so many times more of them are timed."""
@@ -71,7 +72,7 @@ def task(dim: int, clients: int, rounds: int) -> tuple[Params, Training]:
         client_rate=1.0,
         record_rate=1.0,
         rounds=rounds,
-        learning_rate=1.0,
+        schedule=Schedule(learning_rate=1.0),
         delta=1e-3,
         budget=100.0,
         participations=rounds,

@@ -23,6 +23,7 @@ from precad.errors import PrecadError
 from precad.protocol.digests import model_digest
 from precad.protocol.params import Params, Unit
 from precad.protocol.states import Role
+from precad.protocol.update import Schedule
 
 START_SECONDS = 300
 STOP_SECONDS = 120
@@ -111,7 +112,7 @@ def make(folder: Path, *, dim: int, clients: int, rounds: int, client_rate: floa
             client_rate=client_rate,
             record_rate=1.0,
             rounds=rounds,
-            learning_rate=1.0,
+            schedule=Schedule(learning_rate=1.0),
             delta=1e-5,
             budget=10.0,
             participations=rounds,
