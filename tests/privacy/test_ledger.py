@@ -173,9 +173,9 @@ def test_ten_thousand_clients_are_checked_in_a_second(ledger: Ledger) -> None:
     names = [f"client-{i}" for i in range(10_000)]
     for round_ in range(3):
         ledger.record(round_, names[: 4000 * (round_ + 1)])
-    start = time.perf_counter()
+    start = time.process_time()
     ledger.would_exceed(names, 1.0)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_an_export_can_be_recomputed_from_itself_alone(ledger: Ledger) -> None:
