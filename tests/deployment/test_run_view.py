@@ -17,8 +17,8 @@ from precad.protocol import submission
 from precad.protocol.params import Round
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
+from precad.report.figures import Figures
 from precad.report.page import render
-from precad.report.participation import participation
 from tests.deployment import world
 from tests.deployment.consortium import Consortium
 
@@ -43,7 +43,7 @@ def test_rounds_verdicts_and_costs_are_those_of_the_store(tmp_path: Path) -> Non
     assert [line.selected for line in run.rounds] == [3, 3]
     assert run.rounds[-1].epsilon_server == consortium.a.ledger.epsilon(Adversary.SERVER, 2)
     assert run.settings.budget == 8.0
-    taken = participation(run)
+    taken = Figures(run).participation
     assert taken is not None
     assert taken.took_part.tolist() == [[1, 1]] * 3
     page = render([run])
@@ -70,7 +70,7 @@ def test_a_rejected_submission_was_sent_and_costs_nothing(tmp_path: Path, monkey
     source = server_source(folder)
     assert source is not None
     run = source.read()
-    taken = participation(run)
+    taken = Figures(run).participation
     assert taken is not None
     assert (taken.clients, taken.took_part.tolist()) == (("bank", "clinic", "lab"), [[1, 1]] * 3)
     assert taken.rejected.tolist() == [[0, 1], [0, 0], [0, 0]]

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from precad.report import figures
-from precad.report.participation import participation, rejections
+from precad.report.figures import Figures
 from precad.report.run import read_run
 from tests.report.fake_runs import FakeRun
 
@@ -16,7 +15,7 @@ def test_noise_is_that_of_the_protocol(tmp_path: Path) -> None:
     norms = {}
     for protocol in ("precad", "cdp", "ldp", "ddp", "plain"):
         run = read_run(FakeRun(protocol=protocol).write(tmp_path / protocol))
-        found = figures.noise_norms(run)
+        found = Figures(run).noise_norms
         assert found is not None
         norms[protocol] = found[0]
     once = norms["cdp"]
@@ -28,17 +27,17 @@ def test_noise_is_that_of_the_protocol(tmp_path: Path) -> None:
 
 
 def test_signal_is_what_exceeds_the_noise(tmp_path: Path) -> None:
-    found = figures.signal(read_run(FakeRun().write(tmp_path / "a")))
+    found = Figures(read_run(FakeRun().write(tmp_path / "a"))).signal
     assert found is not None
     assert found.signal is not None
     assert found.signal == pytest.approx(math.sqrt(found.norm**2 - found.noise**2))
-    other = figures.signal(read_run(FakeRun(norm=found.noise).write(tmp_path / "b")))
+    other = Figures(read_run(FakeRun(norm=found.noise).write(tmp_path / "b"))).signal
     assert other is not None
     assert other.signal is None
 
 
 def test_the_certificate_says_why_it_says_nothing(tmp_path: Path) -> None:
-    vacuous = figures.certificate(read_run(FakeRun(rounds=200).write(tmp_path / "a")))
+    vacuous = Figures(read_run(FakeRun(rounds=200).write(tmp_path / "a"))).certificate
     assert not vacuous.applies
     assert "says nothing" in vacuous.headline
     assert vacuous.command is not None
@@ -48,7 +47,7 @@ def test_the_certificate_says_why_it_says_nothing(tmp_path: Path) -> None:
         ("c", {"more": 'validation = "none"'}, "Nothing is validated"),
         ("d", {"more": 'normalise = "realised"'}, "attackers change"),
     ):
-        none = figures.certificate(read_run(FakeRun(**changes).write(tmp_path / name)))  # type: ignore[arg-type]
+        none = Figures(read_run(FakeRun(**changes).write(tmp_path / name))).certificate  # type: ignore[arg-type]
         assert "no robustness certificate" in none.headline
         assert words in none.reasons[0]
 
@@ -57,7 +56,7 @@ def test_the_certificate_where_it_means_something(tmp_path: Path) -> None:
     path = FakeRun(rounds=2).write(tmp_path / "a")
     text = (path / "config.toml").read_text().replace("noise_multiplier = 2.0", "noise_multiplier = 150.0")
     (path / "config.toml").write_text(text)
-    found = figures.certificate(read_run(path))
+    found = Figures(read_run(path)).certificate
     assert found.applies
     assert "the expected error is at most" in found.headline
     assert "33.33" in found.headline  # the error of the last round, 1/3
@@ -65,21 +64,21 @@ def test_the_certificate_where_it_means_something(tmp_path: Path) -> None:
 
 def test_time_and_bytes(tmp_path: Path) -> None:
     run = read_run(FakeRun().write(tmp_path / "a"))
-    assert {stage.name: stage.usual for stage in figures.stages(run)} == {
+    assert {stage.name: stage.usual for stage in Figures(run).stages} == {
         "protocol": 0.25,
         "gradients": 0.125,
         "ledger": 0.001,
     }
-    assert figures.usual_round(run) == pytest.approx(0.376)
-    kinds = figures.traffic(run)
+    assert Figures(run).usual_round == pytest.approx(0.376)
+    kinds = Figures(run).traffic
     assert kinds[0].whole == 18 * kinds[0].each
     assert kinds[3].whole == 6 * kinds[3].each
-    assert figures.plain_bytes(run) == 400
-    assert figures.traffic(read_run(FakeRun(protocol="cdp").write(tmp_path / "b"))) == ()
+    assert kinds[-1].each == 400  # plain: four bytes an entry
+    assert Figures(read_run(FakeRun(protocol="cdp").write(tmp_path / "b"))).traffic == ()
 
 
 def test_many_rounds_share_a_column(tmp_path: Path) -> None:
-    taken = participation(read_run(FakeRun(rounds=251).write(tmp_path / "a")))
+    taken = Figures(read_run(FakeRun(rounds=251).write(tmp_path / "a"))).participation
     assert taken is not None
     assert (taken.width, taken.took_part.shape) == (2, (3, 126))
     assert taken.span(125) == (251, 251)
@@ -90,5 +89,5 @@ def test_many_rounds_share_a_column(tmp_path: Path) -> None:
 
 def test_hidden_participants_are_nowhere(tmp_path: Path) -> None:
     run = read_run(FakeRun(more='participants = "hidden"').write(tmp_path / "a"))
-    assert participation(run) is None
-    assert not rejections(run)
+    assert Figures(run).participation is None
+    assert not Figures(run).rejections

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from precad.cli.app import app
-from precad.report.live import LiveServer, Watched, standing
+from precad.report.live import LiveServer, Watched, state_of
 from precad.report.run import read_run, run_source
 from tests.report.fake_runs import FakeRun
 
@@ -150,14 +150,14 @@ def test_it_follows_the_run_to_its_end(server: LiveServer, run: Path) -> None:
 def test_when_a_run_is_stalled(run: Path) -> None:
     """A usual round takes 0.376 s: twenty of them are less than the 30 s that are always waited."""
     values = read_run(run)
-    assert standing(values, "", 29.0).status == "running"
-    stalled = standing(values, "", 31.0)
+    assert state_of(values, "", 29.0).status == "running"
+    stalled = state_of(values, "", 31.0)
     assert stalled.status == "stalled"
     assert stalled.said == "stalled at round 2 of 6: nothing for 31\u00a0s, where one usually takes 376\u00a0ms"
     begun = read_run(FakeRun().write(run.parent / "begun", done=0))
-    assert standing(begun, "", 299.0).status == "running"
-    assert standing(begun, "", 301.0).said == "stalled at round 0 of 6: nothing for 5.0\u00a0min"
-    assert standing(read_run(FakeRun().write(run)), "", 1e9).status == "finished"
+    assert state_of(begun, "", 299.0).status == "running"
+    assert state_of(begun, "", 301.0).said == "stalled at round 0 of 6: nothing for 5.0\u00a0min"
+    assert state_of(read_run(FakeRun().write(run)), "", 1e9).status == "finished"
 
 
 def test_the_clock_is_that_of_the_files(run: Path) -> None:

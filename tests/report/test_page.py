@@ -4,6 +4,7 @@ import json
 import re
 import time
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from precad.cli.app import app
 from precad.report.page import render, write_report
-from precad.report.run import read_run
+from precad.report.run import Run, read_run
 from precad.report.settings import ReportError
 from tests.report.fake_runs import FakeRun
 
@@ -72,6 +73,48 @@ def test_the_curves_are_the_figures(tmp_path: Path) -> None:
     assert series["y"] == pytest.approx([1 - 1 / 3, 1 - 1 / 5, 1 - 1 / 7], rel=1e-5)
 
 
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "{{ 7*7 }}",
+    "{% for x in y %}",
+    "x' onmouseover='alert(1)",
+    'x" onmouseover="alert(1)',
+    "</script></svg></style>",
+    "<!-- &amp; `code`",
+)
+
+
+def run_that_says(text: str, path: Path, protocol: str) -> Run:
+    """A run with this text wherever a run has text."""
+    about = {"version": text, "versions": {text: text}}
+    more = f"aggregator = {json.dumps(text)}\n"
+    fake = FakeRun(names=["a", text], rejected=[text], protocol=protocol, about=about, more=more)
+    run = read_run(fake.write(path))
+    rounds = tuple(replace(line, seconds={text: 1.0}) for line in run.rounds)
+    settings = replace(run.settings, dataset=text, attack=text)
+    return replace(run, name=text, config_digest=text, rounds=rounds, settings=settings)
+
+
+@pytest.mark.parametrize("protocol", ["precad", "plain"])
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_whatever_a_run_says_is_text(tmp_path: Path, evil: str, protocol: str) -> None:
+    """The page has the elements and the attributes that it has for a harmless text, and the hostile one in full."""
+    hostile, harmless = (
+        run_that_says(text, tmp_path / name, protocol) for text, name in ((evil, "evil"), ("harmless", "harmless"))
+    )
+    for many in (1, 2):
+        page, other = (render([run] * many, live=run.name) for run in (hostile, harmless))
+        assert page.count("<script") == other.count("<script")
+        tree = tree_of(page)
+        assert [(element.tag, *element.attrib) for element in tree.iter()] == [
+            (element.tag, *element.attrib) for element in tree_of(other).iter()
+        ]
+        assert tree.get("data-live") == evil
+        texts = [element.text for element in tree.iter()]
+        assert texts.count(evil) >= 3
+        assert "49" not in texts
+
+
 def test_names_are_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     fake = FakeRun(names=["a", evil, "'\"&</svg>"], rejected=[evil], about={"version": evil})
@@ -110,7 +153,7 @@ def test_a_seed_a_budget_and_the_digests_are_said(tmp_path: Path) -> None:
 
 def test_a_curve_of_many_figures_ends_with_the_last_one(tmp_path: Path) -> None:
     page = page_of(tmp_path, FakeRun(rounds=2004))
-    (drawn,) = re.findall(r"<figure class='chart' id='epsilon'>.*?<script[^>]*>(.*?)</script>", page)
+    (drawn,) = re.findall(r"<figure class='chart' id='epsilon'>.*?<script[^>]*>(.*?)</script>", page, re.DOTALL)
     server = json.loads(drawn)["series"][0]
     assert (server["x"][-1], server["y"][-1]) == (2004, 1002)
     assert all(y == x / 2 for x, y in zip(server["x"], server["y"], strict=True))

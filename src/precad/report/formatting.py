@@ -1,8 +1,16 @@
-"""Numbers and small pieces of HTML, as people read them. Everything that comes from a run is escaped here."""
+"""Numbers as people read them; the templates know each function as a filter."""
 
 import re
-from collections.abc import Iterable, Sequence
-from html import escape
+
+
+def number(value: int) -> str:
+    """A count."""
+    return f"{value:,}"
+
+
+def tenth(value: float) -> str:
+    """A place in a picture."""
+    return f"{value:.1f}"
 
 
 def percent(fraction: float | None) -> str:
@@ -43,45 +51,4 @@ def size(count: float) -> str:
     return f"{count:,.3g}\u00a0TB"
 
 
-def data(value: float | int | None, shown: str) -> str:
-    """A figure with its exact value, for machines."""
-    return escape(shown) if value is None else f"<data value='{value!r}'>{escape(shown)}</data>"
-
-
-def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph of plain text."""
-    return f"<p{f' class={kind!r}' if kind else ''}>{inline(text)}</p>"
-
-
-def bullets(lines: Iterable[str]) -> str:
-    """A list of plain texts."""
-    return f"<ul>{''.join(f'<li>{inline(line)}</li>' for line in lines)}</ul>"
-
-
-def inline(text: str) -> str:
-    """Plain text; what stands between backticks is code."""
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
-    """A table; the first column names the row. ``rows`` are HTML, ``head`` is text."""
-    top = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
-    lines = "".join(
-        f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>" for row in rows
-    )
-    return (
-        f"<div class='scroll' tabindex='0' role='group' aria-label='table'><table class='{kind}'>"
-        f"<thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
-    )
-
-
-def details(key: str, summary: str, content: str, *, opened: bool = False) -> str:
-    """What can be folded away."""
-    return f"<details id='{key}'{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
-
-
-def section(key: str, title: str, content: str) -> str:
-    """A part of the page."""
-    return (
-        f"<section id='{key}' aria-labelledby='{key}-head'><h2 id='{key}-head'>{escape(title)}</h2>{content}</section>"
-    )
+FILTERS = {each.__name__: each for each in (number, tenth, percent, loss, epsilon, small, seconds, size)}

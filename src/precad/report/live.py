@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from precad.errors import PrecadError
-from precad.report import formatting as fmt
-from precad.report.figures import usual_round
+from precad.report import formatting
+from precad.report.figures import Figures
 from precad.report.page import policy, render
 from precad.report.run import Run, Source
 from precad.report.settings import ReportError
@@ -69,7 +69,7 @@ class Watched:
             self._look()
             if self._fault:
                 return State(self._seen, "lost", self._fault)
-            return standing(self._run, self._seen, self._age())
+            return state_of(self._run, self._seen, self._age())
 
     def _age(self) -> float:
         """Seconds since something was written."""
@@ -93,15 +93,15 @@ class Watched:
         self._next = end + 9 * (end - start)
 
 
-def standing(run: Run, stamp: str, age: float) -> State:
+def state_of(run: Run, stamp: str, age: float) -> State:
     """The state of a run of which nothing was written for ``age`` seconds."""
     if run.finished:
         return State(stamp, "finished", "finished")
-    usual, done = usual_round(run), f"round {run.done:,} of {run.settings.rounds:,}"
+    usual, done = Figures(run).usual_round, f"round {run.done:,} of {run.settings.rounds:,}"
     if age <= (UNPACED if usual is None else max(LEAST_WAIT, PATIENCE * usual)):
         return State(stamp, "running", f"running: {done}")
-    pace = f", where one usually takes {fmt.seconds(usual)}" if usual is not None else ""
-    return State(stamp, "stalled", f"stalled at {done}: nothing for {fmt.seconds(age)}{pace}")
+    pace = f", where one usually takes {formatting.seconds(usual)}" if usual is not None else ""
+    return State(stamp, "stalled", f"stalled at {done}: nothing for {formatting.seconds(age)}{pace}")
 
 
 class LiveServer(ThreadingHTTPServer):

@@ -1,45 +1,83 @@
-"""A run, or several, as one HTML file: no network, light and dark, on paper too. It holds its script and its style."""
+"""A run, or several, as one HTML file: no network, light and dark, on paper too. It holds its script and its style.
+
+The run that was read becomes :class:`~precad.report.figures.Figures` and charts, and ``templates/`` shows them: text
+that comes from a run is escaped there, every time.
+"""
 
 import base64
 import hashlib
 import os
 from collections.abc import Sequence
 from functools import cache
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from precad import __version__
-from precad.report import cost, figures, provenance, sections
-from precad.report import formatting as fmt
-from precad.report.compare import several
-from precad.report.participation import rejections
+from precad.report import charts, formatting
+from precad.report.figures import Figures
 from precad.report.run import RoundFigures, Run
 from precad.report.settings import ReportError
-from precad.report.standing import last_figures, state, warning
 
 REPORT_NAME = "report.html"
 """Of the page in a run's own folder."""
 MOST_RUNS = 8
 """More colours cannot be told apart."""
+MOST_LINES = 60
+"""Of the table of figures."""
 
 
 def render(runs: Sequence[Run], *, live: str | None = None) -> str:
     """The page. ``live`` is the stamp of its state where it is served and looks for later ones."""
     if not 1 <= len(runs) <= MOST_RUNS:
         raise ReportError(f"a page shows 1 to {MOST_RUNS} runs, got {len(runs)}")
-    head, body = _one(runs[0]) if len(runs) == 1 else several(list(runs))
-    title = runs[0].name if len(runs) == 1 else " · ".join(run.name for run in runs)
-    mark = "" if live is None else f" data-live='{escape(live)}'"
+    every = [Figures(run) for run in runs]
+    seeded = [run for run in runs if run.settings.seed is not None]
+    frame = {
+        "live": live,
+        "policy": policy(live=live is not None),
+        "style": Markup(_asset("report.css")),  # noqa: S704 - our own
+        "script": Markup(_asset("report.js")),  # noqa: S704 - our own
+        "version": __version__,
+        "runs": runs,
+        "run": (seeded or runs)[0],
+        "seeded": seeded,
+        "learning": charts.learning_charts(runs),
+        "epsilon": charts.epsilon_chart(runs),
+        "norms": charts.noise_chart(every),
+    }
+    if len(runs) > 1:
+        plain = (figures.usual_round for figures in every if figures.run.settings.protocol == "plain")
+        return (
+            templates()
+            .get_template("compare.html")
+            .render(
+                frame,
+                all=every,
+                names=[run.name for run in runs],
+                plain_round=next(plain, None),
+                differences=_differences(runs),
+            )
+        )
+    (run,), (figures,) = runs, every
+    taken = figures.participation
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, key, value in run.settings.entries:
+        groups.setdefault(name, []).append((key, value))
     return (
-        f"<!doctype html>\n<html lang='en'{mark}><head><meta charset='utf-8'/>"
-        f"<meta http-equiv='Content-Security-Policy' content=\"{policy(live=live is not None)}\"/>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'/>"
-        "<meta name='referrer' content='no-referrer'/><link rel='icon' href='data:,'/>"
-        f"<title>{escape(title)} – precad</title><style>{_asset('report.css')}</style></head>\n<body>"
-        f"<header class='page'>{head}</header>\n<main>{body}</main>\n"
-        f"<footer class='page'><p>Written by precad {__version__} from the files of the run alone.</p></footer>"
-        f"<script>{_asset('report.js')}</script></body></html>\n"
+        templates()
+        .get_template("page.html")
+        .render(
+            frame,
+            figures=figures,
+            settings=run.settings,
+            rejected=figures.rejections.total(),
+            evaluated=_every_few(run.evaluated),
+            picture_of_clients=None if taken is None else charts.Grid(taken),
+            groups=groups,
+        )
     )
 
 
@@ -59,86 +97,49 @@ def write_report(runs: Sequence[Run], place: Path) -> Path:
 def policy(*, live: bool) -> str:
     """The content security policy: its own script and style, by their hashes, and nothing else."""
     connect = "connect-src 'self'; " if live else ""
-    hashes = {name: f"'sha256-{_hash(_asset(name))}'" for name in ("report.js", "report.css")}
+    script, style = (
+        base64.b64encode(hashlib.sha256(_asset(name).encode()).digest()).decode()
+        for name in ("report.js", "report.css")
+    )
     return (
-        f"default-src 'none'; script-src {hashes['report.js']}; style-src {hashes['report.css']}; "
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
         f"{connect}img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
-def _one(run: Run) -> tuple[str, str]:
-    kind, said = state(run)
-    head = (
-        f"<div class='head'><h1>{escape(run.name)}</h1>"
-        f"<span class='pill {kind}' role='status' data-status>{escape(said)}</span></div>"
-        f"<p class='lead'>{escape(_subtitle(run))}</p>{warning([run])}{_tiles(run)}"
+@cache
+def templates() -> Environment:
+    """The templates, with autoescape; a name that they do not get is an error."""
+    found = Environment(
+        loader=PackageLoader("precad.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    parts = (
-        sections.learning,
-        sections.privacy,
-        sections.clients,
-        sections.noise,
-        sections.certificate,
-        cost.cost,
-        provenance.configuration,
-        provenance.limits,
-    )
-    return head, "\n".join(part(run) for part in parts)
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    found.filters.update(formatting.FILTERS)
+    return found
 
 
-def _subtitle(run: Run) -> str:
-    settings, n = run.settings, figures.clients_of(run)
-    parts = [
-        settings.dataset or "own model and data",
-        f"protocol {settings.protocol}"
-        + (f", validation {settings.validation.value}" if settings.protocol == "precad" else ""),
-        f"{n:,} clients" if n is not None else None,
-        f"{run.about.parameters:,} parameters" if run.about.parameters is not None else None,
-        f"{settings.malicious} malicious ({settings.attack})" if settings.malicious else None,
+def _every_few(lines: Sequence[RoundFigures]) -> list[RoundFigures]:
+    """At most ``MOST_LINES``, evenly, the last among them."""
+    every = max(1, -(-len(lines) // MOST_LINES))
+    return list(lines[(len(lines) - 1) % every :: every])
+
+
+def _differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Where the configurations differ: the key, and its value in every run."""
+    tables = [{(name, key): value for name, key, value in run.settings.entries} for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    rows = [
+        (key if name == "run" else f"{name}.{key}", [table.get((name, key), "–") for table in tables])
+        for name, key in keys
     ]
-    return " · ".join(part for part in parts if part is not None)
-
-
-def _tiles(run: Run) -> str:
-    last, bad, usual = last_figures(run), rejections(run).total(), figures.usual_round(run)
-    sent, whole = sum(line.selected for line in run.rounds), sum(stage.total for stage in figures.stages(run))
-    accuracy = last.accuracy if last else None
-    looked = "" if last is None else f"after round {last.round:,}" if run.simulated else "a server has no test set"
-    pace = "not recorded" if usual is None else f"{fmt.seconds(usual)} a round"
-    tiles = [
-        ("accuracy", "Test accuracy", accuracy, fmt.percent(accuracy), looked),
-        _epsilon_tile(run, "server", "ε against a server", last),
-        _epsilon_tile(run, "clients", "ε against clients", last),
-        ("rounds", "Rounds", run.done, f"{run.done:,}", f"of {run.settings.rounds:,}"),
-        ("rejected", "Rejected updates", bad, f"{bad:,}", f"of {sent:,} sent"),
-        ("time", "Time", None if usual is None else whole, "–" if usual is None else fmt.seconds(whole), pace),
-    ]
-    if run.settings.hidden:
-        tiles = [tile for tile in tiles if tile[0] != "rejected"]
-    shown = "".join(
-        f"<div class='tile' id='tile-{key}'><dt>{name}</dt><dd class='big'>{fmt.data(value, text)}</dd>"
-        f"<dd class='under'>{escape(under)}</dd></div>"
-        for key, name, value, text, under in tiles
-    )
-    return f"<dl class='tiles'>{shown}</dl>"
-
-
-def _epsilon_tile(run: Run, key: str, name: str, last: RoundFigures | None) -> tuple[str, str, float | None, str, str]:
-    value = None if last is None else (last.epsilon_server if key == "server" else last.epsilon_clients)
-    shown = "–" if last is None else fmt.epsilon(value)
-    budget = f", budget {run.settings.budget:g}" if key == "server" and run.settings.budget is not None else ""
-    under = (
-        "nothing protects against it"
-        if last is not None and value is None
-        else f"at δ = {fmt.small(run.settings.delta)}{budget}"
-    )
-    return f"epsilon-{key}", name, value, shown, under
+    return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
 @cache
 def _asset(name: str) -> str:
     return (files("precad.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

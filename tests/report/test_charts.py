@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precad.report.chart import BOTTOM, HEIGHT, LEFT, MOST_POINTS, RIGHT, TOP, WIDTH, Chart, Series, draw, thinned
+from precad.report.charts import MOST_POINTS, Chart, Series, thinned
+from precad.report.page import templates
+
+
+def draw(chart: Chart) -> str:
+    return templates().from_string("{% from 'macros.html' import chart %}{{ chart(it) }}").render(it=chart)
+
 
 figures = st.floats(-1e12, 1e12, allow_subnormal=False)
 
@@ -22,9 +28,10 @@ def test_every_point_is_inside(values: list[float], first: int, from_zero: bool,
     (path,) = tree.findall(".//g[@class='zoom']/path")
     points = [tuple(map(float, pair.split())) for pair in re.findall(r"[ML]([-\d.]+ [-\d.]+)", path.get("d", ""))]
     assert len(points) == len(values)
+    plot = Chart.plot
     for x, y in points:
-        assert LEFT - 0.1 <= x <= WIDTH - RIGHT + 0.1
-        assert TOP - 0.1 <= y <= HEIGHT - BOTTOM + 0.1
+        assert plot.x - 0.1 <= x <= plot.x + plot.w + 0.1
+        assert plot.y - 0.1 <= y <= plot.y + plot.h + 0.1
     labels = [element.text for element in tree.iter("text") if element.get("class") == "tick y"]
     assert 2 <= len(labels) <= 8
 
@@ -45,7 +52,7 @@ def test_thinning_keeps_the_mean() -> None:
 
 def test_names_cannot_leave_their_place() -> None:
     evil = "</script><script>alert(1)</script>&'\""
-    drawn = draw(Chart("x", evil, "u", (Series(evil, [1, 2], [1, 2], 0),)), note=evil)
+    drawn = draw(Chart("x", evil, "u", (Series(evil, [1, 2], [1, 2], 0),), note=evil))
     assert drawn.count("<script") == 1
     data = re.search(r"<script[^>]*>(.*)</script>", drawn)
     assert data is not None
