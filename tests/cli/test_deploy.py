@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from precad.cli.app import app
+from precad.deployment import task as tasks
+from precad.protocol.update import Optimiser
+from precad.simulation import presets
+from precad.simulation.hyperparameters import Protocol
+from precad.simulation.settings import from_table, to_toml
 from tests.messages import says
 
 
@@ -35,6 +41,38 @@ def draft(tmp_path: Path) -> Path:
     limits = ("--rounds", 20, "--participations", 10, "--budget", 5)
     run("task", "new", tmp_path / "task.json", *servers, "--model", tmp_path / "model.npy", *limits)
     return tmp_path / "task.json"
+
+
+@pytest.mark.parametrize(("dataset", "preset"), sorted(presets._TABLES))
+def test_every_preset_can_be_deployed_as_it_is(dataset: str, preset: str, draft: Path) -> None:
+    """The task has the numbers of the run, the whole schedule too; the budget says how often a client takes part."""
+    folder, path = draft.parent, draft.parent / "preset.json"
+    parties = ("--server-a", folder / "alpha.pub", "--server-b", folder / "beta.pub", "--model", folder / "model.npy")
+    run("task", "new", path, *parties, "--dataset", dataset, "--preset", preset, "--budget", 100)
+    training = from_table(presets.preset(dataset, preset)).training
+    task = tasks.load(path)
+    assert task.bounds == training.params(10, 1)
+    assert task.training.schedule == training.schedule
+    assert (task.training.rounds, task.training.normalise) == (training.rounds, training.normalise)
+    assert (task.training.client_rate, task.training.record_rate) == (training.client_rate, training.record_rate)
+    assert task.training.participations == replace(training, budget=100.0).most_participations(10)
+
+
+def test_a_run_is_deployed_by_its_own_file(draft: Path) -> None:
+    folder, path = draft.parent, draft.parent / "own.json"
+    parties = ("--server-a", folder / "alpha.pub", "--server-b", folder / "beta.pub", "--model", folder / "model.npy")
+    config = from_table(presets.preset("mnist", "recommended"))
+    (folder / "config.toml").write_text(to_toml(config))
+    run("task", "new", path, *parties, "--config", folder / "config.toml", "--budget", 9, "--optimiser", "adam")
+    expected = replace(config.training.schedule, optimiser=Optimiser.ADAM)
+    assert tasks.load(path).training.schedule == expected
+    path.unlink()
+    assert "budget" in refuse("task", "new", path, *parties, "--config", folder / "config.toml")
+    local = replace(config, training=replace(config.training, protocol=Protocol.LDP))
+    (folder / "config.toml").write_text(to_toml(local))
+    refused = refuse("task", "new", path, *parties, "--config", folder / "config.toml", "--budget", 9)
+    assert "protocol is ldp" in refused
+    assert not path.exists()
 
 
 def test_from_keys_to_a_digest(draft: Path) -> None:

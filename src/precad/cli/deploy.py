@@ -49,23 +49,33 @@ def task_new(
     server_a: Annotated[Path, typer.Option(help="Server A's public file.")],
     server_b: Annotated[Path, typer.Option(help="Server B's public file.")],
     model: Annotated[Path, options.MODEL],
-    rounds: Annotated[int, options.ROUNDS],
-    participations: Annotated[int, options.PARTICIPATIONS],
-    budget: Annotated[float, options.BUDGET],
-    client_rate: Annotated[float, options.CLIENT_RATE] = 0.1,
-    record_rate: Annotated[float, options.RECORD_RATE] = 0.05,
-    learning_rate: Annotated[float, options.LEARNING_RATE] = 1.0,
-    delta: Annotated[float, options.DELTA] = 1e-5,
-    record_bound: Annotated[float, options.RECORD_BOUND] = 2.0,
-    client_bound: Annotated[float, options.CLIENT_BOUND] = 30.0,
-    noise_multiplier: Annotated[float, options.SIGMA] = 1.0,
-    validation: Annotated[Literal["proof", "none"], options.VALIDATION] = "proof",
-    noise: Annotated[options.NoiseName, options.NOISE] = "server",
-    unit: Annotated[options.UnitName, options.UNIT] = "record",
+    config: Annotated[
+        Path | None, typer.Option(help="A file of `precad train`, as a run's config.toml: its [training] is taken.")
+    ] = None,
+    dataset: Annotated[str, options.DATASET] = "digits",
+    preset: Annotated[str | None, options.PRESET] = None,
+    rounds: Annotated[int | None, options.ROUNDS] = None,
+    participations: Annotated[int | None, options.PARTICIPATIONS] = None,
+    budget: Annotated[float | None, options.BUDGET] = None,
+    client_rate: Annotated[float | None, options.CLIENT_RATE] = None,
+    record_rate: Annotated[float | None, options.RECORD_RATE] = None,
+    learning_rate: Annotated[float | None, options.LEARNING_RATE] = None,
+    final_learning_rate: Annotated[float | None, options.FINAL_LEARNING_RATE] = None,
+    optimiser: Annotated[options.OptimiserName | None, options.OPTIMISER] = None,
+    delta: Annotated[float | None, options.DELTA] = None,
+    record_bound: Annotated[float | None, options.RECORD_BOUND] = None,
+    client_bound: Annotated[float | None, options.CLIENT_BOUND] = None,
+    noise_multiplier: Annotated[float | None, options.SIGMA] = None,
+    validation: Annotated[Literal["proof", "none"] | None, options.VALIDATION] = None,
+    noise: Annotated[options.NoiseName | None, options.NOISE] = None,
+    unit: Annotated[options.UnitName | None, options.UNIT] = None,
     participants: Annotated[Literal["public", "hidden"], options.PARTICIPANTS] = "public",
-    normalise: Annotated[options.NormaliseName, options.NORMALISE] = "constant",
+    normalise: Annotated[options.NormaliseName | None, options.NORMALISE] = None,
 ) -> None:
     """Write a task without clients; `precad roster add` adds them.
+
+    What was tried with `precad train` is deployed as it is: name the same preset and data set, or the same file.
+    Without --participations, a client may take part as often as its budget pays for.
 
     Example: precad task new task.json --server-a alpha.pub --server-b beta.pub --model model.npy --rounds 100
     --participations 20 --budget 3
@@ -73,33 +83,50 @@ def task_new(
     from precad.deployment import keys as files
     from precad.deployment import task as tasks
     from precad.protocol.digests import model_digest
-    from precad.protocol.params import Noise, Normalise, Params, Unit, Validation
-    from precad.protocol.update import Schedule
+    from precad.simulation.hyperparameters import Hyperparameters, Protocol
+    from precad.simulation.presets import preset as preset_of
+    from precad.tables import build, read_toml
 
+    given = {
+        "rounds": rounds,
+        "budget": budget,
+        "client_rate": client_rate,
+        "record_rate": record_rate,
+        "learning_rate": learning_rate,
+        "final_learning_rate": final_learning_rate,
+        "optimiser": optimiser,
+        "delta": delta,
+        "record_bound": record_bound,
+        "client_bound": client_bound,
+        "noise_multiplier": noise_multiplier,
+        "validation": validation,
+        "noise": noise,
+        "unit": unit,
+        "normalise": normalise,
+    }
     with plain_errors():
         if path.exists():
             raise ValueError(f"{path} exists and is not overwritten")
+        base = preset_of(dataset, preset)["training"] if preset else {} if config else _USUAL
+        file = read_toml(config).get("training", {}) if config else {}
+        table = {**base, **file, **{name: value for name, value in given.items() if value is not None}}
+        if "budget" not in table:
+            raise ValueError("budget is missing: say with --budget how much ε against a server a client may spend")
+        training = build(Hyperparameters, table, "[training]")
+        if training.protocol is not Protocol.PRECAD:
+            raise ValueError(f"protocol is {training.protocol.value}: two servers deploy precad alone")
         initial = tasks.load_model(model)
         tasks.Task(
-            bounds=Params(
-                dim=initial.size,
-                clients=1,
-                record_bound=record_bound,
-                client_bound=client_bound,
-                noise_multiplier=noise_multiplier,
-                validation=Validation(validation),
-                noise=Noise(noise),
-                unit=Unit(unit),
-            ),
+            bounds=training.params(initial.size, 1),
             training=tasks.Training(
-                client_rate=client_rate,
-                record_rate=record_rate,
-                rounds=rounds,
-                schedule=Schedule(learning_rate=learning_rate),
-                delta=delta,
-                budget=budget,
-                participations=participations,
-                normalise=Normalise(normalise),
+                client_rate=training.client_rate,
+                record_rate=training.record_rate,
+                rounds=training.rounds,
+                schedule=training.schedule,
+                delta=training.delta,
+                budget=table["budget"],
+                participations=participations or training.most_participations(initial.size),
+                normalise=training.normalise,
                 participants=tasks.Participants(participants),
             ),
             server_a=files.load_public(server_a),
@@ -107,6 +134,17 @@ def task_new(
             model=model_digest(initial),
         ).save(path)
     typer.echo(f"wrote {path}; now add the clients with `precad roster add {path} NAME.pub --records N`")
+
+
+_USUAL = {
+    "client_rate": 0.1,
+    "record_rate": 0.05,
+    "learning_rate": 1.0,
+    "record_bound": 2.0,
+    "client_bound": 30.0,
+    "noise_multiplier": 1.0,
+}
+"""Where neither a preset nor a file is given."""
 
 
 @task.command("show")

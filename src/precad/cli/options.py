@@ -66,6 +66,8 @@ DEFENCE = typer.Option(
     rich_help_panel=_ATTACK,
 )
 
+DATASET = typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
+PRESET = typer.Option(help="recommended, paper, or certified.")
 DATA = typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
 JSON = typer.Option("--json", help="Print JSON for machines; progress goes to stderr.")
 

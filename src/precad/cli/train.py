@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[Path | None, typer.Argument(help="A TOML file with settings; options override it.")] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
-    ] = None,
-    preset: Annotated[str | None, typer.Option(help="recommended (the default), or paper.")] = None,
+    dataset: Annotated[str | None, options.DATASET] = None,
+    preset: Annotated[str | None, options.PRESET] = None,
     protocol: Annotated[
         Literal["precad", "plain", "cdp", "ldp", "ddp"] | None, typer.Option(help="How updates are added up.")
     ] = None,

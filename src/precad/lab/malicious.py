@@ -10,7 +10,7 @@ from precad.data.image_sets import ImageData
 from precad.data.records import ArrayRecords
 from precad.gradients.engine import PerRecordGradients
 from precad.lab.attacks import backdoor, data_poisoning, strategies
-from precad.simulation import presets
+from precad.simulation import known_problems
 from precad.simulation.problem import Attack, Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.settings import MaliciousConfig, RunConfig
@@ -29,7 +29,7 @@ def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Probl
     """
     malicious = config.malicious
     if ":" in config.task.dataset:
-        problem = presets.of_function(config.task, data, randomness)
+        problem = known_problems.of_function(config.task, data, randomness)
         if malicious.clients >= len(problem.clients):
             raise ValueError(
                 f"malicious clients must be fewer than all {len(problem.clients)}, got {malicious.clients}"
@@ -37,9 +37,9 @@ def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Probl
         return replace(problem, attacks={**attackers(malicious, list(problem.clients)), **problem.attacks})
     images = image_sets.load(config.task.dataset, data)  # type: ignore[arg-type]  # load names what it knows
     if not has_semantic_backdoor(malicious, images):
-        return recruit(malicious, images, presets.of_images(config.task, images, randomness), randomness)
+        return recruit(malicious, images, known_problems.of_images(config.task, images, randomness), randomness)
     walls = np.array([*data_poisoning.WALL_TRAIN, *data_poisoning.WALL_MORE])
-    problem = presets.of_images(
+    problem = known_problems.of_images(
         config.task, images, randomness, without_train=walls, without_test=np.array(data_poisoning.WALL_TEST)
     )
     return recruit(malicious, images, problem, randomness)

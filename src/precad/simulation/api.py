@@ -12,8 +12,7 @@ from torch.utils.data import Dataset
 
 from precad.simulation import session
 from precad.simulation.hyperparameters import Hyperparameters
-from precad.simulation.presets import client_names
-from precad.simulation.problem import Attack, Loss, Problem
+from precad.simulation.problem import Attack, Loss, Problem, client_names
 from precad.simulation.randomness import Randomness
 from precad.simulation.run_folder import RunError, RunFolder
 from precad.simulation.session import Figures

@@ -89,3 +89,9 @@ class Problem:
         """From torch data sets."""
         records = {name: as_records(name, data) for name, data in clients.items()}
         return cls(model, loss, records, None if test is None else as_records("the test set", test), attacks)
+
+
+def client_names(clients: int) -> list[str]:
+    """client-01, client-02, …: as many digits as the last one needs."""
+    width = max(2, len(str(clients)))
+    return [f"client-{i + 1:0{width}}" for i in range(clients)]
