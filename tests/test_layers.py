@@ -13,6 +13,7 @@ FILES = {"tables", "files"}
 """Settings, and whole files, for the layers that read and write them."""
 MAY_IMPORT = {
     "errors": set(),
+    "lazy": set(),
     "tables": set(),
     "files": set(),
     "mpc": {"errors"},
@@ -22,8 +23,8 @@ MAY_IMPORT = {
     "data": {"errors", "mpc"},
     "gradients": {"errors", "mpc", "privacy"},
     "simulation": {"errors", *FILES, "mpc", "privacy", "protocol", "gradients", "data", "report"},
-    "deployment": {"errors", *FILES, "mpc", "privacy", "protocol", "report"},
-    "flower": {"errors", "mpc", "privacy", "protocol", "gradients", "data", "deployment"},
+    "deployment": {"errors", "lazy", *FILES, "mpc", "privacy", "protocol", "report"},
+    "flower": {"errors", "lazy", "mpc", "privacy", "protocol", "gradients", "data", "deployment"},
     "lab": {
         "errors",
         "tables",

@@ -20,15 +20,6 @@ from tests.messages import says
 run = CliRunner().invoke
 
 
-def test_public_names_exist_and_are_few() -> None:
-    assert len(precad.__all__) <= 15
-    for name in precad.__all__:
-        assert getattr(precad, name) is not None
-    assert set(dir(precad)) == set(precad.__all__)
-    with pytest.raises(AttributeError, match="no_such_name"):
-        precad.no_such_name  # noqa: B018
-
-
 def test_the_version_comes_from_one_place() -> None:
     assert metadata.version("precad") == precad.__version__
     assert run(app, ["--version"]).output == f"precad {precad.__version__}\n"

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from precad.deployment.task import Training
+from precad import Params, Schedule, Unit
+from precad.deployment import Training
 from precad.lab.loopback import Deployment
-from precad.protocol.params import Params, Unit
-from precad.protocol.update import Schedule
 
 HERE = Path(__file__).parent
 DIM = 500

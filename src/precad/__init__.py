@@ -1,48 +1,55 @@
 """Federated learning that two organisations run for many.
 
-Private against each server, bounded against every client. The names below are loaded when first used, so that
-``import precad`` costs nothing.
+Private against each server, bounded against every client. ``precad.deployment`` has the names for a task that two
+organisations run, ``precad.flower`` those for an app on Flower. Everything else is internal and may change.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from precad.lazy import public_names
 
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from precad.errors import PrecadError, ProtocolError
-    from precad.protocol.params import Params
+    from precad.privacy.accounting import Adversary
+    from precad.protocol.params import Params, Unit
+    from precad.protocol.update import Schedule
     from precad.simulation.api import Trained, train
     from precad.simulation.hyperparameters import Hyperparameters
-    from precad.simulation.problem import Problem
+    from precad.simulation.problem import AttackContext, Problem
+    from precad.simulation.session import Figures
 
-_HOMES = {
-    "Hyperparameters": "precad.simulation.hyperparameters",
-    "Params": "precad.protocol.params",
-    "PrecadError": "precad.errors",
-    "ProtocolError": "precad.errors",
-    "Problem": "precad.simulation.problem",
-    "Trained": "precad.simulation.api",
-    "train": "precad.simulation.api",
-}
+__getattr__, __dir__ = public_names(
+    __name__,
+    {
+        "Adversary": "precad.privacy.accounting",
+        "AttackContext": "precad.simulation.problem",
+        "Figures": "precad.simulation.session",
+        "Hyperparameters": "precad.simulation.hyperparameters",
+        "Params": "precad.protocol.params",
+        "PrecadError": "precad.errors",
+        "Problem": "precad.simulation.problem",
+        "ProtocolError": "precad.errors",
+        "Schedule": "precad.protocol.update",
+        "Trained": "precad.simulation.api",
+        "Unit": "precad.protocol.params",
+        "train": "precad.simulation.api",
+    },
+)
 
 __all__ = [
+    "Adversary",
+    "AttackContext",
+    "Figures",
     "Hyperparameters",
     "Params",
     "PrecadError",
     "Problem",
     "ProtocolError",
+    "Schedule",
     "Trained",
+    "Unit",
     "__version__",
     "train",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'precad' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

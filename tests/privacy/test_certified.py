@@ -17,7 +17,7 @@ from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSettin
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    path = Path(__file__).parent.parent.parent / "examples" / "certified.py"
+    path = Path(__file__).parent.parent.parent / "scripts" / "certified.py"
     spec = importlib.util.spec_from_file_location("certified_example", path)
     assert spec is not None
     assert spec.loader is not None

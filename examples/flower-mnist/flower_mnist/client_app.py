@@ -6,8 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from flower_mnist.simulation import FOLDER
 from flower_mnist.task import Net, load_records, train
-from precad.flower import PrecadMod
-from precad.flower.records import record_update
+from precad.flower import PrecadMod, record_update
 
 app = ClientApp(mods=[PrecadMod(simulated=FOLDER)])
 

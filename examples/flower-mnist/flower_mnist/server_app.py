@@ -9,9 +9,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_mnist import simulation
 from flower_mnist.task import Net, accuracy, load_records
-from precad.flower import PrecadStrategy, ServerA
-from precad.flower.arrays import vector_of
-from precad.protocol.params import Unit
+from precad import Unit
+from precad.flower import PrecadStrategy, ServerA, vector_of
 
 app = ServerApp()
 

@@ -6,11 +6,9 @@ from pathlib import Path
 from flwr.app import ArrayRecord
 
 from flower_mnist.task import RECORDS
-from precad.deployment.task import Training
-from precad.flower import ServerA
-from precad.flower.arrays import vector_of
-from precad.protocol.params import Params, Unit
-from precad.protocol.update import Schedule
+from precad import Params, Schedule, Unit
+from precad.deployment import Training
+from precad.flower import ServerA, vector_of
 
 FOLDER = Path(os.environ.get("PRECAD_SIMULATION") or Path.home() / ".precad-simulation")
 

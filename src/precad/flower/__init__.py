@@ -4,28 +4,32 @@ Built on the public names of ``flwr.app``, ``flwr.clientapp`` and ``flwr.servera
 names are loaded when first used: Flower starts a process for every reply of a client, which needs no server's code.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from precad.lazy import public_names
+
 if TYPE_CHECKING:
+    from precad.flower.arrays import vector_of
     from precad.flower.mod import PrecadMod
     from precad.flower.parties import ServerA
+    from precad.flower.records import record_update
     from precad.flower.strategy import PrecadStrategy
 
-_HOMES = {
-    "PrecadMod": "precad.flower.mod",
-    "PrecadStrategy": "precad.flower.strategy",
-    "ServerA": "precad.flower.parties",
-}
+__getattr__, __dir__ = public_names(
+    __name__,
+    {
+        "PrecadMod": "precad.flower.mod",
+        "PrecadStrategy": "precad.flower.strategy",
+        "ServerA": "precad.flower.parties",
+        "record_update": "precad.flower.records",
+        "vector_of": "precad.flower.arrays",
+    },
+)
 
-__all__ = ["PrecadMod", "PrecadStrategy", "ServerA"]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'precad.flower' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__ = [
+    "PrecadMod",
+    "PrecadStrategy",
+    "ServerA",
+    "record_update",
+    "vector_of",
+]

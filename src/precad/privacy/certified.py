@@ -3,7 +3,7 @@
 They have many clients, a small linear model, few rounds, and all clients in all of them.
 
 With q = 1 the clean and the attacked run are K·√T/σ̃ standard deviations apart, exactly. The noise in the mean update is
-σ̃·C/n, so with many clients σ̃ can be large. ``examples/certified.py`` measures them; docs/privacy.md has the table.
+σ̃·C/n, so with many clients σ̃ can be large. ``scripts/certified.py`` measures them; docs/privacy.md has the table.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The setting ``CERTIFIED`` on MNIST or scikit-learn's digits: how well it learns, and what it certifies.
 
-    python examples/certified.py mnist.npz --runs 200
-    python examples/certified.py digits --runs 20
+    python scripts/certified.py mnist.npz --runs 200
+    python scripts/certified.py digits --runs 20
 
 Runs the learning in floats, without the protocol, whose sum it equals up to rounding. Prints the accuracy of clean runs
 and, for each number K of attackers on top of the honest clients, what ``certified_accuracy`` certifies.
