@@ -53,14 +53,9 @@ def _has_hooks(module: nn.Module) -> bool:
 def _supported(module: Any) -> bool:
     match module:
         case nn.Conv2d():
-            return (
-                module.groups == 1
-                and module.padding_mode == "zeros"
-                and (
-                    module.padding != "same"
-                    or all(d * (k - 1) % 2 == 0 for d, k in zip(module.dilation, module.kernel_size, strict=True))
-                )
-            )
+            spans = (d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True))
+            even = module.padding != "same" or all(span % 2 == 0 for span in spans)
+            return module.groups == 1 and module.padding_mode == "zeros" and even
         case nn.Embedding():
             return module.max_norm is None and not module.sparse and not module.scale_grad_by_freq
         case nn.Dropout():
@@ -84,18 +79,6 @@ _RULES: dict[type[nn.Module], type[Layer]] = {
     nn.Embedding: layers.Embedding,
     nn.LayerNorm: layers.LayerNorm,
     nn.GroupNorm: layers.GroupNorm,
-    **dict.fromkeys(
-        (
-            nn.Sigmoid,
-            nn.GELU,
-            nn.ELU,
-            nn.LeakyReLU,
-            nn.SiLU,
-            nn.AvgPool2d,
-            nn.AdaptiveAvgPool2d,
-            nn.Identity,
-            nn.Dropout,
-        ),
-        Layer,
-    ),
+    **dict.fromkeys((nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity, nn.Dropout), Layer),
+    **dict.fromkeys((nn.AvgPool2d, nn.AdaptiveAvgPool2d), Layer),
 }

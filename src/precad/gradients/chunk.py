@@ -14,8 +14,8 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) → the mean over the batch of a loss of each record, as ``F.cross_entropy``."""
 
 
-class Lane:
-    """What one thread needs to differentiate chunk after chunk: its memory."""
+class ChunkGradients:
+    """Differentiates one chunk after another, in memory of its own; one object serves one thread."""
 
     def __init__(
         self, model: nn.Module, loss: LossFunction, steps: list[tuple[str, Layer]] | None, slices: dict[str, slice]
@@ -39,14 +39,11 @@ class Lane:
         if self._batched:
             try:
                 found = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(parameters, inputs, targets)
-            except (
-                RuntimeError
-            ):  # a layer that torch.func cannot batch, such as nn.GRU; or a mistake, found again below
-                self._batched = False
-            else:
                 for name, place in self._slices.items():
                     out[:, place] = found[name].flatten(1)
                 return
+            except RuntimeError:  # a layer that torch.func cannot batch, as nn.GRU; or a mistake, found again below
+                self._batched = False
         for row, (x, target) in enumerate(zip(inputs, targets, strict=True)):
             for name, gradient in grad(loss)(parameters, x, target).items():
                 out[row, self._slices[name]] = gradient.flatten()
@@ -56,12 +53,9 @@ class Lane:
         first = next(i for i, (prefix, _) in enumerate(steps) if any(n.startswith(prefix) for n in self._slices))
         passes, x = [], inputs
         for i, (prefix, layer) in enumerate(steps):
-            weight, bias = (
-                parameters.get(prefix + name, getattr(layer.module, name, None)) for name in ("weight", "bias")
-            )
-            weight_gradient, bias_gradient = (
-                self._gradient(prefix + name, parameters, out) for name in ("weight", "bias")
-            )
+            names = (prefix + "weight", prefix + "bias")
+            weight, bias = (parameters.get(n, getattr(layer.module, n.removeprefix(prefix), None)) for n in names)
+            weight_gradient, bias_gradient = (self._gradient(name, parameters, out) for name in names)
             passes.append(Pass(weight, bias, weight_gradient, bias_gradient, i > first, self._memories[i]))
             x = layer.forward(x, passes[-1])
         dx = _output_gradient(self._loss, x, targets)

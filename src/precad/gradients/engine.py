@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from precad.gradients.chain import chain
-from precad.gradients.chunk import Lane, LossFunction
+from precad.gradients.chunk import ChunkGradients, LossFunction
 from precad.privacy.record_sums import add_clipped, add_unclipped, check_record_bound
 
 __all__ = ["LossFunction", "PerRecordGradients", "check_model"]
@@ -66,8 +66,8 @@ class PerRecordGradients:
         self.dim = ends[-1]
         steps = chain(own)
         self.by_hand = steps is not None
-        lanes = (threads or torch.get_num_threads()) if self.by_hand and self._device.type == "cpu" else 1
-        self._lanes = [Lane(own, loss, steps, self._slices) for _ in range(lanes)]
+        workers = (threads or torch.get_num_threads()) if self.by_hand and self._device.type == "cpu" else 1
+        self._workers = [ChunkGradients(own, loss, steps, self._slices) for _ in range(workers)]
 
     def clipped_sums(
         self,
@@ -152,26 +152,27 @@ class PerRecordGradients:
     def _each_chunk(
         self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor, use: Callable[[slice, Tensor], None]
     ) -> None:
-        """Call ``use`` on the rows of each chunk and their gradients, which the lane's next chunk overwrites."""
+        """Call ``use`` on the rows of each chunk and their gradients, which the thread's next chunk overwrites."""
         if len(inputs) != len(targets):
             raise ValueError(f"expected one target per record, got {len(inputs)} records and {len(targets)} targets")
         parameters = self._parameters(theta)
-        chunks = _chunks(len(inputs), self.dim, len(self._lanes))
+        number = len(self._workers)
+        chunks = _chunks(len(inputs), self.dim, number)
 
-        def work(lane: int) -> None:
+        def work(first: int) -> None:
             with torch.no_grad():
-                for rows in chunks[lane :: len(self._lanes)]:
+                for rows in chunks[first::number]:
                     x, y = (self._moved(tensor[rows]) for tensor in (inputs, targets))
-                    use(rows, self._lanes[lane].gradients(parameters, x, y))
+                    use(rows, self._workers[first].gradients(parameters, x, y))
 
-        if len(chunks) <= 1 or len(self._lanes) == 1:
+        if len(chunks) <= 1 or number == 1:
             work(0)
         else:
             with _one_torch_thread():
-                lanes = [_pool(len(self._lanes)).submit(work, lane) for lane in range(len(self._lanes))]
-                wait(lanes)  # all of them, if one fails too: they share this object's buffers and torch's threads
-            for lane in lanes:
-                lane.result()
+                done = [_pool(number).submit(work, first) for first in range(number)]
+                wait(done)  # all of them, if one fails too: they share this object's buffers and torch's threads
+            for future in done:
+                future.result()
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._device, torch.float32 if tensor.is_floating_point() else None)
@@ -210,11 +211,11 @@ def _ends(counts: NDArray[np.int64], records: int) -> NDArray[np.int64]:
     return np.cumsum(counts, dtype=np.int64)
 
 
-def _chunks(records: int, dim: int, lanes: int) -> list[slice]:
-    """Slices of nearly equal length: no longer than memory allows, at least one per lane if they are not too short."""
+def _chunks(records: int, dim: int, threads: int) -> list[slice]:
+    """Slices of nearly equal length: no longer than memory allows, one or more per thread if they are not too short."""
     longest = max(1, min(MAX_RECORDS, MAX_ENTRIES // dim))
-    rounds = -(-records // (longest * lanes))
-    number = rounds * lanes if records >= lanes * MIN_RECORDS else -(-records // longest)
+    rounds = -(-records // (longest * threads))
+    number = rounds * threads if records >= threads * MIN_RECORDS else -(-records // longest)
     edges = [records * i // number for i in range(number + 1)] if number else [0]
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 

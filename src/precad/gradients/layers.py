@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
-from precad.gradients import image_kernels
-from precad.gradients.patches import Memory, Windows, laid_out_as, planes
+from precad.gradients.patches import Memory, Patches, laid_out_as, max_pool, max_unpool, planes
 
 
 @dataclass
@@ -123,18 +122,18 @@ class Conv2d(Layer):
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         self.padding = _padding(module)
-        self.windows = Windows(module)
+        self.patches = Patches(module)
 
     def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
         weight = _present(own.weight)
         x = F.pad(x, (self.padding[1], self.padding[1], self.padding[0], self.padding[0])) if any(self.padding) else x
-        patches = self.windows.unfold(x, own.memory)
+        patches = self.patches.unfold(x, own.memory)
         own.saved = x.shape, patches
         y = own.memory.take("y", (len(x), len(weight), patches.shape[2]), x)
         torch.bmm(weight.flatten(1).expand(len(x), -1, -1), patches, out=y)
         if own.bias is not None:
             y += own.bias[:, None]
-        return y.view(*y.shape[:2], *self.windows.output(x.shape))
+        return y.view(*y.shape[:2], *self.patches.output(x.shape))
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
         shape, patches = own.saved
@@ -147,7 +146,7 @@ class Conv2d(Layer):
             return dy
         transposed = _present(own.weight).flatten(1).t().expand(len(dy), -1, -1)
         gradients = laid_out_as(patches, own.memory.take("dp", patches.shape, dy))
-        dx = self.windows.fold(torch.bmm(transposed, dy, out=gradients), shape, own.memory)
+        dx = self.patches.fold(torch.bmm(transposed, dy, out=gradients), shape, own.memory)
         down, across = self.padding
         return dx[:, :, down : shape[2] - down, across : shape[3] - across]
 
@@ -157,16 +156,16 @@ class MaxPool2d(Layer):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
-        self.windows = Windows(module)
+        self.patches = Patches(module)
 
     def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
         if x.device.type != "cpu":
             return super().forward(x, own)
-        shape = (*x.shape[:2], *self.windows.output(x.shape))
+        shape = (*x.shape[:2], *self.patches.output(x.shape))
         y, places = own.memory.take("y", shape, x), own.memory.take("places", shape, x, torch.uint64)
         own.saved = x.shape, places
-        table = self.windows.tables(x.shape).window
-        image_kernels.max_pool(planes(x), table, planes(y), planes(places))
+        table = self.patches.tables(x.shape).window
+        max_pool(planes(x), table, planes(y), planes(places))
         return y
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
@@ -174,7 +173,7 @@ class MaxPool2d(Layer):
             return super().backward(dy, own)
         shape, places = own.saved
         dx = own.memory.take("dx", shape, dy)
-        image_kernels.max_unpool(planes(dy), planes(places), planes(dx))
+        max_unpool(planes(dy), planes(places), planes(dx))
         return dx
 
 
