@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "privacy": {"errors", *FILES, "mpc"},
     "protocol": {"errors", "mpc", "privacy"},
     "report": {"errors", *FILES, "privacy", "protocol"},
-    "data": {"errors", "mpc"},
+    "data": {"errors", *FILES, "mpc"},
     "gradients": {"errors", "mpc", "privacy"},
     "simulation": {"errors", *FILES, "mpc", "privacy", "protocol", "gradients", "data", "report"},
     "deployment": {"errors", "lazy", *FILES, "mpc", "privacy", "protocol", "report"},

@@ -200,17 +200,6 @@ def test_it_works_without_a_cache(there: str, tmp_path: Path, cache: Path) -> No
     assert_is_the_fake("cifar10", find("cifar10", tmp_path))
 
 
-def test_a_file_takes_its_place_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file"
-    with image_files._replacing(path) as temporary:
-        temporary.write_text("first")
-        assert not path.exists()
-    with pytest.raises(IsADirectoryError), image_files._replacing(path) as temporary:
-        tmp_path.write_text(temporary.name)
-    assert path.read_text() == "first"
-    assert list(path.parent.iterdir()) == [path]
-
-
 def assert_is_the_fake(name: str, arrays: Arrays | None) -> None:
     assert arrays is not None
     expected = fakes.fake(name)

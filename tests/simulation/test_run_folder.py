@@ -177,10 +177,10 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, text: str) -> int:  # noqa: ARG001
+    def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         RunFolder.create(tmp_path / "run", "", Randomness.private(), MACHINE)
     assert list(tmp_path.iterdir()) == []

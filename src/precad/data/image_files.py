@@ -7,10 +7,8 @@ unpickled. CIFAR-10 that has to be decompressed is decoded once and then read fr
 import gzip
 import hashlib
 import math
-import os
 import struct
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.data.download import DataError, cache_folder
+from precad.files import whole_file
 
 LAYOUTS = {
     "mnist": "mnist.npz (arrays x_train, y_train, x_test, y_test), or the four idx files train-images-idx3-ubyte, "
@@ -201,7 +200,8 @@ def _decoded_once(paths: Sequence[Path], decode: Callable[[], Bytes]) -> Bytes:
         return decode()
     batches = decode()
     try:
-        with _replacing(cached) as temporary, temporary.open("wb") as file:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(cached) as file:
             np.save(file, batches, allow_pickle=False)
         mapped = _mapped(cached)
     except OSError:
@@ -216,20 +216,6 @@ def _mapped(path: Path) -> Bytes | None:
         return None
     shape_is_right = batches.ndim == 3 and batches.shape[::2] == (len(CIFAR_BATCHES), _CIFAR_RECORD)
     return np.asarray(batches) if shape_is_right and batches.dtype == np.uint8 else None
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its place at the end; on any error it is removed instead."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

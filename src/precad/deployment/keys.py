@@ -8,7 +8,6 @@ import base64
 import datetime
 import hashlib
 import json
-import os
 import re
 import stat
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from precad.files import write_file
 from precad.mpc.prg import Digest, check_name, digest
 from precad.protocol.codec import Blob
 from precad.tables import build, parse_json
@@ -152,10 +152,6 @@ def _public(identity: Identity) -> bytes:
 def _write_new(path: Path, data: bytes, *, private: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
+        write_file(path, data, private=private, new=True)
     except FileExistsError:
         raise ValueError(f"{path} exists and is not overwritten") from None
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

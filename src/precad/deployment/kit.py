@@ -4,6 +4,7 @@ from pathlib import Path
 
 from precad.deployment import task as tasks
 from precad.deployment.units import unit
+from precad.files import write_file
 from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 
@@ -141,4 +142,4 @@ def _write(folder: Path, files: dict[str, str | bytes]) -> None:
         if (folder / name).exists():
             raise ValueError(f"{folder / name} exists and is not overwritten")
     for name, content in files.items():
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        write_file(folder / name, content, new=True)

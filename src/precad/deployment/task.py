@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.deployment.keys import Identity, IdentityTable
+from precad.files import write_file
 from precad.mpc.fixed_point import check_positive
 from precad.mpc.prg import DIGEST_BYTES, Digest, digest
 from precad.privacy.ledger import Terms, epsilon_of
@@ -197,7 +198,7 @@ class Task:
 
     def save(self, path: Path) -> None:
         """Write the file."""
-        path.write_text(json.dumps(self.as_json(), indent=2) + "\n")
+        write_file(path, json.dumps(self.as_json(), indent=2) + "\n")
 
 
 def load(path: Path) -> Task:

@@ -6,7 +6,6 @@ that comes from a run is escaped there, every time.
 
 import base64
 import hashlib
-import os
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -16,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from precad import __version__
+from precad.files import write_file
 from precad.report import charts, formatting
 from precad.report.figures import Figures
 from precad.report.run import RoundFigures, Run
@@ -84,12 +84,9 @@ def render(runs: Sequence[Run], *, live: str | None = None) -> str:
 def write_report(runs: Sequence[Run], place: Path) -> Path:
     """Write the page of these runs, whole or not at all; where that cannot be, a :class:`ReportError`."""
     page = render(runs)
-    draft = place.with_name(f".{place.name}.{os.getpid()}.draft")
     try:
-        draft.write_text(page, encoding="utf-8")
-        draft.replace(place)
+        write_file(place, page)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise ReportError(f"cannot write {place}: {error.strerror or error}") from None
     return place
 

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from precad.files import whole_file
 from precad.privacy.accounting import Adversary
 from precad.privacy.curve import Curve, Line
 
@@ -32,9 +33,8 @@ def draw_run(metrics: Iterable[dict[str, Any]], title: str, path: Path, *, note:
         axes.grid(alpha=0.3)
         if axes.lines:
             axes.legend(frameon=False)
-    draft = path.with_name(f"{path.name}.draft")
-    figure.savefig(draft, dpi=150, format="png")
-    draft.replace(path)
+    with whole_file(path) as out:
+        figure.savefig(out, dpi=150, format="png")
 
 
 def draw_privacy(curve: Curve, path: Path) -> None:

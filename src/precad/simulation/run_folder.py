@@ -27,6 +27,7 @@ from typing import IO, Any
 import numpy as np
 
 from precad.errors import PrecadError
+from precad.files import flush_folder, whole_file, write_file
 from precad.mpc.prg import digest
 from precad.mpc.secret import Secret
 from precad.privacy.ledger import Ledger, Terms
@@ -70,6 +71,8 @@ class RunFolder:
             self._lock.close()
             raise RunError(f"{path} is in use by another process") from None
         self._metrics: IO[str] | None = None
+        for left in path.glob(f".{_CHECKPOINT}.*.draft"):  # of a process that was killed, and large
+            left.unlink()
         if self.finished:
             (path / _KEY).unlink(missing_ok=True)
 
@@ -81,11 +84,12 @@ class RunFolder:
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir(parents=True)
         try:
-            (draft / _CONFIG).write_text(config)
-            (draft / _MACHINE).write_text(json.dumps({**machine, "config": _digest(config)}))
+            write_file(draft / _CONFIG, config)
+            write_file(draft / _MACHINE, json.dumps({**machine, "config": _digest(config)}))
             if randomness.seed is None:
-                _write_secret(draft / _KEY, randomness.root)
+                write_file(draft / _KEY, randomness.root.value, private=True)
             draft.rename(path)
+            flush_folder(path.parent)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -111,9 +115,7 @@ class RunFolder:
     def describe(self, about: dict[str, Any]) -> None:
         """Write down, once, what the run knows of itself when it begins."""
         if not (self.path / _ABOUT).exists():
-            draft = self.path / f"{_ABOUT}.draft"
-            draft.write_text(json.dumps(about) + "\n")
-            draft.replace(self.path / _ABOUT)
+            write_file(self.path / _ABOUT, json.dumps(about) + "\n")
 
     def check_config(self) -> None:
         """Refuse a configuration that is not what the run began with: the same noise must not hide another sum."""
@@ -143,8 +145,7 @@ class RunFolder:
         model = progress.model
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
-        draft = self.path / f"{_CHECKPOINT}.draft"
-        with draft.open("wb") as out:
+        with whole_file(self.path / _CHECKPOINT) as out:
             np.savez(
                 out,
                 theta=model.theta,
@@ -154,9 +155,6 @@ class RunFolder:
                 round=progress.round,
                 participations=progress.participations,
             )
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(self.path / _CHECKPOINT)
 
     def load(self) -> Progress | None:
         """The last checkpoint, if there is one; later lines of the metrics are dropped, to be written again."""
@@ -166,9 +164,7 @@ class RunFolder:
         if len(kept) != done:
             raise RunError(f"{self.path / _METRICS} has {len(kept)} of the {done} rounds that were played")
         if kept or (self.path / _METRICS).exists():
-            draft = self.path / f"{_METRICS}.draft"
-            draft.write_text("".join(kept))
-            draft.replace(self.path / _METRICS)
+            write_file(self.path / _METRICS, "".join(kept))
         return progress
 
     def append(self, metrics: Metrics) -> None:
@@ -196,12 +192,7 @@ class RunFolder:
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary, which makes the run finished, and erase its private randomness."""
-        draft = self.path / "summary.json.draft"
-        with draft.open("w") as out:
-            out.write(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(self.path / "summary.json")
+        write_file(self.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
         (self.path / _KEY).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -238,12 +229,6 @@ def free_name(parent: Path, stem: str) -> Path:
 
 def _digest(config: str) -> str:
     return digest(b"precad config", config.encode()).hex()
-
-
-def _write_secret(path: Path, secret: Secret) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as out:
-        out.write(secret.value)
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from precad import __version__
+from precad.files import whole_file
 from precad.privacy.accounting import Adversary
 from precad.report import run as report_format
 from precad.report.page import REPORT_NAME, write_report
@@ -83,10 +84,8 @@ def measure(trainer: Trainer) -> Figures:
 def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
     """Leave the model, the summary and the page in the folder. A page that fails takes nothing with it."""
     summary = summarise(trainer, run, figures)
-    draft = run.path / "model.pt.draft"
-    with draft.open("wb") as out:  # torch itself would report a full disk as a bug of its own
+    with whole_file(run.path / "model.pt") as out:  # torch itself would report a full disk as a bug of its own
         torch.save(trainer.trained_model().state_dict(), out)
-    draft.replace(run.path / "model.pt")
     run.finish(summary)
     try:
         write_report([report_format.read_run(run.path)], run.path / REPORT_NAME)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from precad.files import write_file
 from precad.lab.paper import plan
 from precad.lab.paper.evidence import (
     LEARNT,
@@ -67,7 +68,7 @@ def write(scale: Scale, claims: list[Claim], rows: RowFile, machine: str, path: 
         "|---|---|---|---|",
     ]
     lines += [f"| {claim.sentence} | {claim.ours} | {claim.rule} | **{_verdict(scale, claim)}** |" for claim in claims]
-    path.write_text("\n".join(lines) + "\n")
+    write_file(path, "\n".join(lines) + "\n")
 
 
 def _made(scale: Scale, dataset: Dataset, rows: RowFile) -> str:

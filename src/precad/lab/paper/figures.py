@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from precad.files import whole_file
 from precad.lab.paper import plan
 from precad.lab.paper.plan import CLIENT_RATE, DELTA, EPOCH, RECORD_RATE, Dataset, Experiment, Method, Scale
 from precad.lab.paper.rows import Row, RowFile
@@ -190,6 +191,5 @@ def _finish(figure: Figure, panels: list[Any], path: Path) -> None:
             axes.legend(frameon=False, fontsize=7, handlelength=4)
         else:
             axes.text(0.5, 0.5, "not run", ha="center", transform=axes.transAxes)
-    draft = path.with_name(f"{path.name}.draft")
-    figure.savefig(draft, dpi=150, format="png")
-    draft.replace(path)
+    with whole_file(path) as out:
+        figure.savefig(out, dpi=150, format="png")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from precad.files import whole_file, write_file
 from precad.lab import defences, malicious
 from precad.lab.paper.plan import Experiment
 from precad.lab.paper.rows import Row, RowFile
@@ -119,9 +120,8 @@ def draw(board: Board, rows: RowFile, path: Path) -> None:
     axes.set_xticks(range(len(board.defences)), board.defences, rotation=45, ha="right", fontsize=8)
     axes.set_yticks(range(len(board.attacks)), board.attacks, fontsize=8)
     axes.set_title(_title(board), fontsize=9)
-    draft = path.with_name(f"{path.name}.draft")
-    figure.savefig(draft, dpi=150, format="png")
-    draft.replace(path)
+    with whole_file(path) as out:
+        figure.savefig(out, dpi=150, format="png")
 
 
 def write(board: Board, rows: RowFile, path: Path) -> None:
@@ -142,7 +142,7 @@ def write(board: Board, rows: RowFile, path: Path) -> None:
             text = "–" if cell is None else f"{100 * cell.mean:.1f}"
             cells.append(f"**{text}**" if worst[defence] == attack else text)
         lines.append(f"| {attack} | {' | '.join(cells)} |")
-    path.write_text("\n".join(lines) + "\n")
+    write_file(path, "\n".join(lines) + "\n")
 
 
 def _left(row: Row) -> float:

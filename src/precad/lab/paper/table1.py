@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from precad.files import write_file
 from precad.mpc.prg import digest
 from precad.protocol.params import Noise, Round
 from precad.simulation.aggregators import Aggregator, Updates
@@ -59,7 +60,7 @@ def write(measured: list[Measured], path: Path) -> None:
     for row in measured:
         verdict = "holds" if row.holds else "does not hold"
         lines.append(f"| {row.name} | {row.formula} | {row.expected:.4f} | {row.std:.4f} | {verdict} |")
-    path.write_text("\n".join(lines) + "\n")
+    write_file(path, "\n".join(lines) + "\n")
 
 
 def _measure(name: str, formula: str, expected: float, protocol: Protocol, noise: Noise, seed: int) -> Measured:
