@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "flower": {"errors", "lazy", "mpc", "privacy", "protocol", "gradients", "data", "deployment"},
     "lab": {
         "errors",
-        "tables",
+        *FILES,
         "mpc",
         "privacy",
         "protocol",
