@@ -18,7 +18,7 @@ from precad import __version__
 from precad.files import write_file
 from precad.report import charts, formatting
 from precad.report.figures import Figures
-from precad.report.run import RoundFigures, Run
+from precad.report.run import Run
 from precad.report.settings import ReportError
 
 REPORT_NAME = "report.html"
@@ -35,48 +35,23 @@ def render(runs: Sequence[Run], *, live: str | None = None) -> str:
         raise ReportError(f"a page shows 1 to {MOST_RUNS} runs, got {len(runs)}")
     every = [Figures(run) for run in runs]
     seeded = [run for run in runs if run.settings.seed is not None]
-    frame = {
-        "live": live,
-        "policy": policy(live=live is not None),
-        "style": Markup(_asset("report.css")),  # noqa: S704 - our own
-        "script": Markup(_asset("report.js")),  # noqa: S704 - our own
-        "version": __version__,
-        "runs": runs,
-        "run": (seeded or runs)[0],
-        "seeded": seeded,
-        "learning": charts.learning_charts(runs),
-        "epsilon": charts.epsilon_chart(runs),
-        "norms": charts.noise_chart(every),
-    }
-    if len(runs) > 1:
-        plain = (figures.usual_round for figures in every if figures.run.settings.protocol == "plain")
-        return (
-            templates()
-            .get_template("compare.html")
-            .render(
-                frame,
-                all=every,
-                names=[run.name for run in runs],
-                plain_round=next(plain, None),
-                differences=_differences(runs),
-            )
-        )
-    (run,), (figures,) = runs, every
-    taken = figures.participation
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for name, key, value in run.settings.entries:
-        groups.setdefault(name, []).append((key, value))
+    template, values = ("page.html", _of_one(every[0])) if len(runs) == 1 else ("compare.html", _of_several(every))
     return (
         templates()
-        .get_template("page.html")
+        .get_template(template)
         .render(
-            frame,
-            figures=figures,
-            settings=run.settings,
-            rejected=figures.rejections.total(),
-            evaluated=_every_few(run.evaluated),
-            picture_of_clients=None if taken is None else charts.Grid(taken),
-            groups=groups,
+            values,
+            live=live,
+            policy=policy(live=live is not None),
+            style=Markup(_asset("report.css")),  # noqa: S704 - our own
+            script=Markup(_asset("report.js")),  # noqa: S704 - our own
+            version=__version__,
+            runs=runs,
+            run=(seeded or runs)[0],
+            seeded=seeded,
+            learning=charts.learning_charts(runs),
+            epsilon=charts.epsilon_chart(runs),
+            norms=charts.noise_chart(every),
         )
     )
 
@@ -120,21 +95,36 @@ def templates() -> Environment:
     return found
 
 
-def _every_few(lines: Sequence[RoundFigures]) -> list[RoundFigures]:
-    """At most ``MOST_LINES``, evenly, the last among them."""
-    every = max(1, -(-len(lines) // MOST_LINES))
-    return list(lines[(len(lines) - 1) % every :: every])
+def _of_one(figures: Figures) -> dict[str, object]:
+    """What ``page.html`` shows of one run."""
+    settings, evaluated, taken = figures.run.settings, figures.run.evaluated, figures.participation
+    every = max(1, -(-len(evaluated) // MOST_LINES))
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, key, value in settings.entries:
+        groups.setdefault(name, []).append((key, value))
+    return {
+        "figures": figures,
+        "settings": settings,
+        "evaluated": evaluated[(len(evaluated) - 1) % every :: every],  # the last among them
+        "clients": None if taken is None else charts.Grid(taken),
+        "groups": groups,
+    }
 
 
-def _differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Where the configurations differ: the key, and its value in every run."""
-    tables = [{(name, key): value for name, key, value in run.settings.entries} for run in runs]
+def _of_several(every: Sequence[Figures]) -> dict[str, object]:
+    """What ``compare.html`` shows of several runs."""
+    plain = (figures.usual_round for figures in every if figures.run.settings.protocol == "plain")
+    tables = [{(name, key): value for name, key, value in figures.run.settings.entries} for figures in every]
     keys = dict.fromkeys(key for table in tables for key in table)
     rows = [
         (key if name == "run" else f"{name}.{key}", [table.get((name, key), "–") for table in tables])
         for name, key in keys
     ]
-    return [(key, values) for key, values in rows if len(set(values)) > 1]
+    return {
+        "all": every,
+        "plain_round": next(plain, None),
+        "differences": [(key, values) for key, values in rows if len(set(values)) > 1],
+    }
 
 
 @cache
