@@ -80,6 +80,7 @@ def task_new(
     Example: precad task new task.json --server-a alpha.pub --server-b beta.pub --model model.npy --rounds 100
     --participations 20 --budget 3
     """
+    given = options.training_table(locals())
     from precad.deployment import keys as files
     from precad.deployment import task as tasks
     from precad.protocol.digests import model_digest
@@ -87,29 +88,12 @@ def task_new(
     from precad.simulation.presets import preset as preset_of
     from precad.tables import build, read_toml
 
-    given = {
-        "rounds": rounds,
-        "budget": budget,
-        "client_rate": client_rate,
-        "record_rate": record_rate,
-        "learning_rate": learning_rate,
-        "final_learning_rate": final_learning_rate,
-        "optimiser": optimiser,
-        "delta": delta,
-        "record_bound": record_bound,
-        "client_bound": client_bound,
-        "noise_multiplier": noise_multiplier,
-        "validation": validation,
-        "noise": noise,
-        "unit": unit,
-        "normalise": normalise,
-    }
     with plain_errors():
         if path.exists():
             raise ValueError(f"{path} exists and is not overwritten")
         base = preset_of(dataset, preset)["training"] if preset else {} if config else _USUAL
         file = read_toml(config).get("training", {}) if config else {}
-        table = {**base, **file, **{name: value for name, value in given.items() if value is not None}}
+        table = {**base, **file, **given}
         if "budget" not in table:
             raise ValueError("budget is missing: say with --budget how much ε against a server a client may spend")
         training = build(Hyperparameters, table, "[training]")

@@ -3,7 +3,8 @@
 A command gives the type and the default: ``sigma: Annotated[float, options.SIGMA] = 1.0``.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import typer
 
@@ -78,3 +79,13 @@ KIT = typer.Argument(help="The folder to write.")
 MODEL = typer.Option("--model", help="The initial model: a .npy file with one float64 vector.")
 CLIENT_NAME = typer.Argument(help="The client's name in the task.")
 LEDGER = typer.Argument(help="The ledger's file.")
+
+
+def training_table(given: Mapping[str, object]) -> dict[str, Any]:
+    """Make a ``[training]`` table of a command's ``locals()``: the hyperparameters that the person gave."""
+    from dataclasses import fields
+
+    from precad.simulation.hyperparameters import Hyperparameters
+
+    names = {field.name for field in fields(Hyperparameters)}
+    return {name: value for name, value in given.items() if name in names and value is not None}

@@ -62,22 +62,32 @@ def print_lines(values: Mapping[str, object]) -> None:
         typer.echo(f"{name:>{width}}  {value}")
 
 
-def print_figures(title: str, figures: Mapping[str, object], targets: Mapping[str, float] | None = None) -> None:
-    """Print measured figures as a table; a figure with a target says whether it misses it."""
+def print_figures(
+    command: str,
+    rows: Mapping[str, Mapping[str, object]],
+    as_json: bool,
+    targets: Mapping[str, float] | None = None,
+) -> None:
+    """Print what was measured, a table for each row; a figure with a target says whether it misses it."""
+    if as_json:
+        print_json(rows)
+        return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("figure", title=title)
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        target = (targets or {}).get(name)
-        missed = target is not None and isinstance(value, float) and value > target
-        limit = "" if target is None else f" (≤ {target:g}{', missed' if missed else ''})"
-        table.add_row(name, f"{_shown(value)}{limit}")
-    Console().print(table)
+    for name, row in rows.items():
+        table = Table("figure", title=f"precad bench {command}: {name}")
+        table.add_column("value", justify="right")
+        for figure, value in row.items():
+            inner = value.items() if isinstance(value, Mapping) else ()
+            for label, number in [(f"{figure}: {part}", each) for part, each in inner] or [(figure, value)]:
+                table.add_row(label, _shown(number, (targets or {}).get(label)))
+        Console().print(table)
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, target: float | None) -> str:
+    if target is not None and isinstance(value, float):
+        return f"{value:,.3f} (≤ {target:g}{', missed' if value > target else ''})"
     if isinstance(value, float):
         return f"{value:,.3f}"
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

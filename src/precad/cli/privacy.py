@@ -284,6 +284,8 @@ def _where(near: "Nearest", wanted: float) -> str:
 
 
 def _check(malicious: int, clients: int, rounds: int, sigma: float, record_bound: float, client_bound: float) -> None:
+    from precad.mpc.fixed_point import check_positive
+
     if clients < 1:
         raise ValueError(f"--clients must be at least 1, got {clients}")
     if not 1 <= malicious <= clients:
@@ -294,18 +296,13 @@ def _check(malicious: int, clients: int, rounds: int, sigma: float, record_bound
     if rounds < 1:
         raise ValueError(f"--rounds must be at least 1, got {rounds}")
     for name, value in (("--sigma", sigma), ("--record-bound", record_bound), ("--client-bound", client_bound)):
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a finite number above 0, got {value}")
+        check_positive(name, value)
 
 
 def _read_errors(path: Path) -> list[float]:
     try:
-        lines = path.read_text().split()
+        return [float(line) for line in path.read_text().split()]
     except OSError as error:
         raise ValueError(f"--clean-errors {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"--clean-errors {path} is not text: it must hold one number in [0, 1] a line") from None
-    try:
-        return [float(line) for line in lines]
-    except ValueError:
-        raise ValueError(f"--clean-errors {path} must hold one number in [0, 1] a line") from None
+    except ValueError:  # of float, or of a file that is not text
+        raise ValueError(f"--clean-errors {path} must hold one number in [0, 1] on each line") from None

@@ -106,8 +106,8 @@ def bench_protocol(
         row = benchmark.run(dim, clients, Validation(mode))
     if as_json:
         print_json(row)
-        return
-    print_figures("precad bench protocol", row)
+    else:
+        print_figures("protocol", {mode: row}, as_json)
 
 
 @bench.command("training")
@@ -118,12 +118,7 @@ def bench_training(as_json: Annotated[bool, options.JSON] = False) -> None:
         from precad.lab.bench import training as benchmark
 
         rows = benchmark.run()
-    if as_json:
-        print_json(rows)
-        return
-    for name, row in rows.items():
-        stages = {f"stage: {stage}": value for stage, value in row.pop("stages_ms").items()}
-        print_figures(f"precad bench training: {name}", row | stages, benchmark.TARGETS)
+    print_figures("training", rows, as_json, benchmark.TARGETS)
 
 
 @bench.command("deployment")
@@ -138,11 +133,7 @@ def bench_deployment(
         with needs("flower"):
             from precad.lab.bench import flower as benchmark
         rows = benchmark.run(dim, clients, rounds)
-    if as_json:
-        print_json(rows)
-        return
-    for kind, row in rows.items():
-        print_figures(f"precad bench deployment: {kind}", row)
+    print_figures("deployment", rows, as_json)
 
 
 @bench.command("server")
@@ -159,11 +150,7 @@ def bench_server(
         with needs("server"):
             from precad.lab.bench import server as benchmark
         rows = benchmark.run((1, submissions, dim), (soak_rounds, soak_submissions, soak_dim))
-    if as_json:
-        print_json(rows)
-        return
-    for name, row in rows.items():
-        print_figures(f"precad bench server: {name}", row)
+    print_figures("server", rows, as_json)
 
 
 @bench.command("arithmetic")
@@ -184,12 +171,6 @@ def bench_arithmetic(as_json: Annotated[bool, options.JSON] = False) -> None:
         for name, (base, target) in benchmark.TARGETS.items():
             ratio = row["ratios"][name]
             mark = "" if ratio <= target else " missed"
-            table.add_row(
-                f"{row['size']:,}",
-                name,
-                f"{row['ms'][name]:.3f}",
-                base,
-                f"{ratio:.2f}",
-                f"≤ {target:g}{mark}",
-            )
+            cells = (f"{row['ms'][name]:.3f}", base, f"{ratio:.2f}", f"≤ {target:g}{mark}")
+            table.add_row(f"{row['size']:,}", name, *cells)
     Console().print(table)

@@ -33,7 +33,7 @@ def train(
     rounds: Annotated[int | None, options.ROUNDS] = None,
     client_rate: Annotated[float | None, options.CLIENT_RATE] = None,
     record_rate: Annotated[float | None, options.RECORD_RATE] = None,
-    sigma: Annotated[float | None, options.SIGMA] = None,
+    noise_multiplier: Annotated[float | None, options.SIGMA] = None,
     budget: Annotated[float | None, options.BUDGET] = None,
     record_bound: Annotated[float | None, options.RECORD_BOUND] = None,
     client_bound: Annotated[float | None, options.CLIENT_BOUND] = None,
@@ -60,27 +60,7 @@ def train(
 
     Example: precad train --dataset mnist --rounds 500 --malicious 2
     """
-    overrides = {
-        "task": {"dataset": dataset, "clients": clients},
-        "training": {
-            "protocol": protocol,
-            "validation": validation,
-            "rounds": rounds,
-            "noise_multiplier": sigma,
-            "client_rate": client_rate,
-            "record_rate": record_rate,
-            "record_bound": record_bound,
-            "client_bound": client_bound,
-            "learning_rate": learning_rate,
-            "final_learning_rate": final_learning_rate,
-            "optimiser": optimiser,
-            "budget": budget,
-            "defence": defence,
-        },
-        "malicious": {"clients": malicious, "attack": attack},
-        "seed": seed,
-        "evaluate_every": evaluate_every,
-    }
+    training = options.training_table(locals())
     with plain_errors():
         need_torch()
         from precad.simulation.randomness import Randomness
@@ -89,7 +69,17 @@ def train(
 
         if name is not None and (Path(name).name != name or name in ("", "..") or not name.isprintable()):
             raise PrecadError(f"a run's name is that of a folder in --out, without slashes; got {name!r}")
-        settings = _settings(config, preset, overrides)
+        settings = _settings(
+            config,
+            preset,
+            {
+                "task": {"dataset": dataset, "clients": clients},
+                "training": training,
+                "malicious": {"clients": malicious, "attack": attack},
+                "seed": seed,
+                "evaluate_every": evaluate_every,
+            },
+        )
         randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
         trainer = _trainer(settings, data, device, randomness, None)
         path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
