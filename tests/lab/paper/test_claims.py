@@ -7,8 +7,7 @@ import pytest
 from precad.lab.paper import claims, plan, table1
 from precad.lab.paper.evidence import Claim, Verdict, backdoors_compared, compared, pushed
 from precad.lab.paper.plan import FULL, QUICK, Experiment
-from precad.lab.paper.rows import Row, RowFile
-from precad.lab.paper.spread import Spread, spread
+from precad.lab.paper.rows import Row, RowFile, Spread, spread
 from tests.lab.paper.fake_rows import fill, row
 
 TABLE = [table1.Measured("CDP", "σ", 1.0, 1.001), table1.Measured("LDP", "√n·σ", 4.0, 5.0)]

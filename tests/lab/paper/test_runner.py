@@ -14,7 +14,7 @@ from precad.lab.paper import runner
 from precad.lab.paper.heatmap import Board
 from precad.lab.paper.plan import Experiment
 from precad.lab.paper.rows import Row, RowFile
-from precad.lab.paper.worker import Worker, play
+from precad.lab.paper.runner import Worker, play
 from tests.messages import says
 
 BOARD = Board("digits", 2, 2, (1,), ("none", "backdoor"), ("precad", "median"))
@@ -97,7 +97,7 @@ def test_a_run_needs_a_seed() -> None:
 
 _PARENT = """
 from precad.lab.paper.heatmap import Board
-from precad.lab.paper.worker import Worker
+from precad.lab.paper.runner import Worker
 worker = Worker(None)
 print(worker._process.pid, flush=True)
 worker.make(Board("digits", 10**6, 2, (1,), ("none",), ("precad",)).experiments()[0])

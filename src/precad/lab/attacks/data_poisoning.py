@@ -10,7 +10,7 @@ Bytes = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
 PATTERN = 2
-"""The pixel pattern is a square of so many pixels."""
+"""The number of pixels along a side of the pixel pattern."""
 PATTERN_LABEL = 0
 
 WALL_TRAIN = (330, 568, 3934, 12336, 30560, 30696, 33105, 33615, 33907, 36848, 40713, 41706)

@@ -7,8 +7,7 @@ from typing import Literal
 
 from precad.lab.paper import plan
 from precad.lab.paper.plan import Dataset, Experiment, Method, Scale
-from precad.lab.paper.rows import Row
-from precad.lab.paper.spread import Spread, spread
+from precad.lab.paper.rows import Row, Spread, spread
 
 Values = Mapping[int, float]
 """By seed: those that were run."""
@@ -24,7 +23,7 @@ LEARNT = 30 * POINT
 
 
 class Verdict(Enum):
-    """What we found."""
+    """What we found of a sentence of the paper."""
 
     HOLDS = "holds"
     FAILS = "does not hold"

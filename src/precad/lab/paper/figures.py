@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from precad.files import whole_file
 from precad.lab.paper import plan
 from precad.lab.paper.plan import CLIENT_RATE, DELTA, EPOCH, RECORD_RATE, Dataset, Experiment, Method, Scale
-from precad.lab.paper.rows import Row, RowFile
-from precad.lab.paper.spread import Spread, spread
+from precad.lab.paper.rows import Row, RowFile, Spread, spread
 from precad.privacy.accounting import Adversary, GdpAccountant, PldAccountant, paper_clients_epsilon, record_mechanism
 
 TITLES: dict[Dataset, str] = {"mnist": "(a) MNIST", "cifar10": "(b) CIFAR-10"}

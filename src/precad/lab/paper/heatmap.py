@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from precad.files import whole_file, write_file
 from precad.lab import defences, malicious
 from precad.lab.paper.plan import Experiment
-from precad.lab.paper.rows import Row, RowFile
-from precad.lab.paper.spread import Spread, spread
+from precad.lab.paper.rows import Row, RowFile, Spread, spread
 from precad.simulation import presets
 from precad.simulation.settings import from_table
 from precad.simulation.user_code import load_plugin

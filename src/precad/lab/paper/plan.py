@@ -32,7 +32,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Experiment:
-    """One run."""
+    """One run of the grid: its configuration, and whether its time counts."""
 
     config: RunConfig
     timed: bool = False
@@ -61,7 +61,7 @@ class Method:
 
     @property
     def label(self) -> str:
-        """For legends."""
+        """The name of the curve in a legend."""
         if self.protocol == "plain":
             return "non-private"
         return f"{self.protocol.upper()}, σ = {self.sigma:g}"

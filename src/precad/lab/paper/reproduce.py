@@ -37,7 +37,7 @@ FIGURES: Mapping[str, _Figure] = {
 
 @dataclass(frozen=True)
 class Order:
-    """What was asked for."""
+    """What a person asked `precad reproduce` for."""
 
     target: Target
     quick: bool

@@ -1,8 +1,9 @@
-"""One JSON line for each run that was made, in a file that only grows."""
+"""One JSON line for each run that was made, in a file that only grows; and a number over the seeds of several runs."""
 
 import fcntl
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Row:
 
 
 class RowFile:
-    """rows.jsonl of a folder."""
+    """The file rows.jsonl of a folder: every run that was made there."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "rows.jsonl"
@@ -114,3 +115,29 @@ class RowFile:
                 f"line {number} of {self.path} is damaged, delete it and its run is made again: {error}"
             ) from None
         return row
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean over some seeds, and how far they scatter."""
+
+    mean: float
+    std: float
+    """The standard deviation of one seed; 0 if there is but one."""
+    lowest: float
+    highest: float
+    count: int
+
+    def percent(self) -> str:
+        """For tables, as percentage points."""
+        if self.count == 1:
+            return f"{100 * self.mean:.1f} % (1 seed)"
+        return f"{100 * self.mean:.1f} ± {100 * self.std:.1f} % ({self.count} seeds)"
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """The mean and the scatter of a number over seeds; None without any."""
+    if not values:
+        return None
+    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Spread(statistics.fmean(values), std, min(values), max(values), len(values))
