@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jinja2 import UndefinedError
 from typer.testing import CliRunner
 
 from precad.cli.app import app
-from precad.report.page import render, write_report
+from precad.report.page import render, templates, write_report
 from precad.report.run import Run, read_run
 from precad.report.settings import ReportError
 from tests.report.fake_runs import FakeRun
@@ -113,6 +114,12 @@ def test_whatever_a_run_says_is_text(tmp_path: Path, evil: str, protocol: str) -
         texts = [element.text for element in tree.iter()]
         assert texts.count(evil) >= 3
         assert "49" not in texts
+
+
+def test_templates_escape_and_know_every_name() -> None:
+    assert templates().from_string("<b>{{ text }}</b>").render(text="<&'\"") == "<b>&lt;&amp;&#39;&#34;</b>"
+    with pytest.raises(UndefinedError, match="'nobody' is undefined"):
+        templates().from_string("{{ nobody }}").render()
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:
