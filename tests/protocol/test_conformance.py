@@ -1,4 +1,4 @@
-"""One suite for all validations and both forms: the in-memory round, and the pure steps."""
+"""One suite for all validations, with messages that are handed over and messages that cross a wire as bytes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from precad.protocol.round import ServerSecrets, run_round
 from precad.protocol.states import Opened, Role
 from precad.protocol.submission import Submission
 from precad.simulation import forging
-from tests.protocol.drivers import make_round, run_states
+from tests.protocol.drivers import make_round, run_over_the_wire
 
 Runner = Callable[[Round, Mapping[str, Submission], Mapping[Role, ServerSecrets]], Opened]
 
@@ -32,7 +32,7 @@ def in_memory(round_: Round, submissions: Mapping[str, Submission], secrets: Map
     return run_round(round_, submissions, secrets[Role.A], secrets[Role.B])
 
 
-FORMS: dict[str, Runner] = {"memory": in_memory, "states": run_states}
+FORMS: dict[str, Runner] = {"memory": in_memory, "wire": run_over_the_wire}
 SECRETS = {role: ServerSecrets.fresh() for role in Role}
 
 

@@ -40,10 +40,11 @@ SERVER = """
 role = Role[sys.argv[4]]
 part = "part_a" if role is Role.A else "part_b"
 state = states.Collecting(round_, role, frozenset(names))
+headers = []
 for name in names:
     header = (folder / f"{name}.header").read_bytes()
-    state, _ = states.receive(state, name, header, (folder / f"{name}.{part}").read_bytes())
-closing, close = states.close(state)
+    headers.append(states.receive(state, name, header, (folder / f"{name}.{part}").read_bytes(), None).header)
+closing, close = states.close(state, headers)
 agreed, nonce = states.agree(closing, close, Secret.fresh())
 checking = states.challenge(agreed, Nonce(agreed.closed, Secret.fresh()))
 for name in names:

@@ -12,15 +12,31 @@ from precad.mpc.field import P
 from precad.mpc.prg import vector_digest
 from precad.mpc.secret import Secret
 from precad.mpc.single_use import Once
-from precad.protocol import states
-from precad.protocol.messages import KINDS, DealA, Header, Message, NoisyShare, Nonce, PartA, PartB, decode, encode
+from precad.protocol import states, submission
+from precad.protocol.messages import (
+    KINDS,
+    Close,
+    DealA,
+    Header,
+    Message,
+    NoisyShare,
+    Nonce,
+    PartA,
+    PartB,
+    decode,
+    encode,
+)
 from precad.protocol.params import Round, Validation
 from precad.protocol.round import ServerSecrets
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
 from precad.protocol.triples import dealing
+<<<<<<< HEAD
 from tests.messages import says
 from tests.protocol.drivers import make_round, message_sizes, run_states
+=======
+from tests.protocol.drivers import make_round, run_over_the_wire
+>>>>>>> b528d43 (The round in memory drives the pure steps of the servers; benchmarks and tests drive the same function)
 from tests.protocol.test_conformance import honest_submissions
 
 SECRETS = {role: ServerSecrets.fresh() for role in Role}
@@ -69,12 +85,12 @@ REASONS: dict[tuple[type[Message], str], Reason] = {
 @pytest.mark.parametrize(("kind", "name"), cases(list(CLIENT_FIELDS)))
 def test_a_tampered_submission_is_rejected_and_changes_nothing(kind: type[Message], name: str) -> None:
     raw = getattr(HONEST[FIRST], CLIENT_FIELDS[kind])
-    message = decode(raw, kind, **message_sizes(ROUND, kind))
-    without = run_states(ROUND, {k: v for k, v in HONEST.items() if k != FIRST}, SECRETS)
+    message = decode(raw, kind, **(submission.part_a_sizes(ROUND.params) if kind is PartA else {}))
+    without = run_over_the_wire(ROUND, {k: v for k, v in HONEST.items() if k != FIRST}, SECRETS)
     for value in mutants(getattr(message, name)):
         tampered = encode(replace(message, **{name: value}))  # type: ignore[type-var]
         submissions = {**HONEST, FIRST: replace(HONEST[FIRST], **{CLIENT_FIELDS[kind]: tampered})}
-        opened = run_states(ROUND, submissions, SECRETS)
+        opened = run_over_the_wire(ROUND, submissions, SECRETS)
         assert opened.rejected == {FIRST: Rejected(REASONS.get((kind, name), Reason.COMMITMENT))}
         assert np.array_equal(opened.noisy_sum, without.noisy_sum)
 
@@ -84,27 +100,26 @@ def test_a_tampered_submission_is_rejected_and_changes_nothing(kind: type[Messag
 def test_a_tampered_message_between_servers_ends_the_round(kind: type[Message], name: str, to: Role) -> None:
     """No server opens a sum over another set, or another sum over the same set."""
 
-    def tamper(raw: bytes, got: type[Message], at: Role) -> bytes:
-        if got is not kind or at is not to:
-            return raw
-        message = decode(raw, kind, **message_sizes(ROUND, kind))
+    def tamper(message: Message, at: Role) -> Message:
+        if type(message) is not kind or at is not to:
+            return message
         options = mutants(getattr(message, name))
-        return encode(replace(message, **{name: options[turn % len(options)]}))  # type: ignore[type-var]
+        return replace(message, **{name: options[turn % len(options)]})  # type: ignore[type-var]
 
     for turn in range(9):  # noqa: B007 - tamper reads it
         with pytest.raises(ProtocolError):
-            run_states(ROUND, HONEST, SECRETS, tamper)
+            run_over_the_wire(ROUND, HONEST, SECRETS, tamper)
 
 
 @pytest.mark.parametrize("bit", range(0, 8 * 64, 37))
 def test_flipped_bits_of_client_messages(bit: int) -> None:
     """Anywhere in the first 64 bytes of each message, and in its last 64."""
-    without = run_states(ROUND, {k: v for k, v in HONEST.items() if k != FIRST}, SECRETS)
+    without = run_over_the_wire(ROUND, {k: v for k, v in HONEST.items() if k != FIRST}, SECRETS)
     for name in CLIENT_FIELDS.values():
         for end in (False, True):
             raw = bytearray(getattr(HONEST[FIRST], name))
             raw[bit // 8 - (64 if end else 0)] ^= 1 << bit % 8
-            opened = run_states(ROUND, {**HONEST, FIRST: replace(HONEST[FIRST], **{name: bytes(raw)})}, SECRETS)
+            opened = run_over_the_wire(ROUND, {**HONEST, FIRST: replace(HONEST[FIRST], **{name: bytes(raw)})}, SECRETS)
             assert set(opened.rejected) == {FIRST}
             assert np.array_equal(opened.noisy_sum, without.noisy_sum)
 
@@ -113,50 +128,60 @@ def test_a_submission_counts_once() -> None:
     """The same bytes again are the same submission; others are refused, and the first stands."""
     sent = HONEST[FIRST]
     state = states.Collecting(ROUND, Role.A, frozenset(HONEST))
-    received = states.receive(state, FIRST, sent.header, sent.part_a)
-    assert not isinstance(received, Rejected)
-    again = states.receive(received[0], FIRST, sent.header, sent.part_a)
-    assert not isinstance(again, Rejected)
-    assert again[0] is received[0]
-    assert again[1].header is received[1].header
+    received = states.receive(state, FIRST, sent.header, sent.part_a, None)
+    assert isinstance(received, states.Accepted)
+    again = states.receive(state, FIRST, sent.header, sent.part_a, received.header)
+    assert isinstance(again, states.Accepted)
+    assert encode(again.header) == sent.header
     other = honest_submissions(ROUND)[FIRST]
-    refused = states.receive(received[0], FIRST, other.header, other.part_a)
+    refused = states.receive(state, FIRST, other.header, other.part_a, received.header)
     assert isinstance(refused, Rejected)
     assert refused.reason is Reason.REPEATED
+    with pytest.raises(ProtocolError, match="two submissions of one client"):
+        states.close(state, [received.header, decode(other.header, Header)])
 
 
 def test_who_was_not_selected_does_not_count() -> None:
     state = states.Collecting(ROUND, Role.A, frozenset({"honest-1"}))
-    rejected = states.receive(state, FIRST, HONEST[FIRST].header, HONEST[FIRST].part_a)
+    rejected = states.receive(state, FIRST, HONEST[FIRST].header, HONEST[FIRST].part_a, None)
     assert isinstance(rejected, Rejected)
     assert "not selected" in rejected.reason.value
 
 
+def received_by(
+    role: Role, submissions: dict[str, Submission], round_: Round = ROUND
+) -> tuple[states.Collecting, dict[str, states.Accepted]]:
+    state, kept = states.Collecting(round_, role, frozenset(submissions)), {}
+    for client, sent in submissions.items():
+        received = states.receive(state, client, sent.header, sent.part_a if role is Role.A else sent.part_b, None)
+        assert isinstance(received, states.Accepted)
+        kept[client] = received
+    return state, kept
+
+
+def closed_by(
+    role: Role, submissions: dict[str, Submission], round_: Round = ROUND
+) -> tuple[states.Closing, Close, dict[str, states.Accepted]]:
+    state, kept = received_by(role, submissions, round_)
+    return *states.close(state, (each.header for each in kept.values())), kept
+
+
 def advance(submissions: dict[str, Submission]) -> tuple[states.Checking, dict[str, states.Accepted], states.Agreed]:
     """Server A, up to its challenge, with itself as its peer."""
-    state = states.Collecting(ROUND, Role.A, frozenset(submissions))
-    kept = {}
-    for client, sent in submissions.items():
-        received = states.receive(state, client, sent.header, sent.part_a)
-        assert not isinstance(received, Rejected)
-        state, kept[client] = received
-    closing, close = states.close(state)
+    closing, close, kept = closed_by(Role.A, submissions)
     agreed, _ = states.agree(closing, close, Secret.fresh())
     return states.challenge(agreed, Nonce(agreed.closed, Secret.fresh())), kept, agreed
 
 
 def test_a_second_challenge_is_refused() -> None:
     """However it is asked for: another nonce, another closed set, or the steps before taken again."""
-    state = states.Collecting(ROUND, Role.A, frozenset(HONEST))
-    for client, sent in HONEST.items():
-        received = states.receive(state, client, sent.header, sent.part_a)
-        assert not isinstance(received, Rejected)
-        state, _ = received
+    state, kept = received_by(Role.A, HONEST)
+    headers = [each.header for each in kept.values()]
     own, theirs = Secret.fresh(), Secret.fresh()
-    closing, close = states.close(state)
+    closing, close = states.close(state, headers)
     agreed, message = states.agree(closing, close, own)
     first = states.challenge(agreed, Nonce(agreed.closed, theirs))
-    again, same = states.agree(states.close(state)[0], close, own)
+    again, same = states.agree(states.close(state, headers)[0], close, own)
     assert encode(same) == encode(message)
     assert states.challenge(again, Nonce(again.closed, theirs)).seed == first.seed
     with pytest.raises(ProtocolError, match=says("other server's nonce", "before")):
@@ -172,7 +197,7 @@ def test_one_noise_is_never_used_over_two_sums() -> None:
     checking, kept, _ = advance(HONEST)
     names, noise = sorted(HONEST), Secret.fresh()
     everyone = states.conclude(checking, names)
-    fewer = states.conclude(checking, names[1:], names[:1])
+    fewer = states.conclude(checking, names[1:])
     _, tally = states.aggregate(everyone, [kept[name] for name in names], noise)
     _, again = states.aggregate(everyone, [kept[name] for name in reversed(names)], noise)
     assert encode(again) == encode(tally)
@@ -211,12 +236,7 @@ def test_vectors_of_other_lengths_from_the_other_server_are_its_breach() -> None
 def test_servers_with_other_parameters_do_not_agree() -> None:
     """σ = 1 here, σ = 0.001 there: D differs, and nothing is opened."""
     other = replace(ROUND, params=replace(ROUND.params, noise_multiplier=0.001))
-    state = states.Collecting(other, Role.B, frozenset(HONEST))
-    for client, sent in HONEST.items():
-        received = states.receive(state, client, sent.header, sent.part_b)
-        assert not isinstance(received, Rejected)
-        state, _ = received
-    closing, close = states.close(state)
+    closing, close, _ = closed_by(Role.B, HONEST, other)
     theirs, _ = states.agree(closing, close, Secret.fresh())
     _, _, agreed = advance(HONEST)
     assert theirs.closed != agreed.closed
@@ -228,10 +248,10 @@ def test_a_verdict_is_final_and_every_submission_needs_one() -> None:
     checking, kept, _ = advance(HONEST)
     with pytest.raises(ProtocolError, match="no verdict yet"):
         states.aggregate(checking, [], Secret.fresh())
-    judged, noise = states.conclude(checking, {"honest-1", "honest-2"}, {FIRST}), Secret.fresh()
-    for again in ({FIRST}, {"honest-1"}, {"nobody"}):
+    judged, noise = states.conclude(checking, {"honest-1", "honest-2"}), Secret.fresh()
+    for state, again in ((judged, {FIRST}), (judged, {"honest-1"}), (judged, set[str]()), (checking, {"nobody"})):
         with pytest.raises(ProtocolError, match="verdict"):
-            states.conclude(judged, again)
+            states.conclude(state, again)
     with pytest.raises(ProtocolError, match="not valid"):
         states.aggregate(judged, [kept[FIRST]], noise)
     with pytest.raises(ProtocolError, match="added before"):
@@ -254,14 +274,11 @@ def test_a_part_of_another_round_cannot_be_slipped_in() -> None:
 def test_proof_steps_are_refused_where_nothing_is_validated() -> None:
     round_ = make_round(dim=40, validation=Validation.NONE)
     submissions = honest_submissions(round_, 1)
-    state = states.Collecting(round_, Role.A, frozenset(submissions))
-    received = states.receive(state, FIRST, submissions[FIRST].header, submissions[FIRST].part_a)
-    assert not isinstance(received, Rejected)
-    closing, close = states.close(received[0])
+    closing, close, kept = closed_by(Role.A, submissions, round_)
     agreed, _ = states.agree(closing, close, Secret.fresh())
     checking = states.challenge(agreed, Nonce(agreed.closed, Secret.fresh()))
     with pytest.raises(ProtocolError, match="validates by none"):
-        states.check(checking, received[1])
+        states.check(checking, kept[FIRST])
     with pytest.raises(ProtocolError, match="validates by none"):
         states.begin_triples(checking, Once("the deal", DealA(agreed.closed, Secret.fresh())))
 
@@ -277,7 +294,7 @@ def test_a_correlation_is_begun_once_in_a_round() -> None:
 
 
 def after_challenge(round_: Round) -> tuple[states.Checking, states.Agreed]:
-    closing, close = states.close(states.Collecting(round_, Role.A, frozenset()))
+    closing, close = states.close(states.Collecting(round_, Role.A, frozenset()), [])
     agreed, _ = states.agree(closing, close, Secret.fresh())
     return states.challenge(agreed, Nonce(agreed.closed, Secret.fresh())), agreed
 

@@ -54,8 +54,8 @@ class Replay:
         self._task, self._role, self._key, self._store, self._ledger = task, role, key, store, ledger
         self.number, self._model = row.number, row.model
         self.round = task.round(row.number, row.model)
-        headers = {client: decode(raw, Header) for client, raw in store.headers(row.number).items()}
-        self.collecting = Collecting(self.round, role, row.selected, headers)
+        self.headers = {client: decode(raw, Header) for client, raw in store.headers(row.number).items()}
+        self.collecting = Collecting(self.round, role, row.selected)
 
     def own(self, what: Exchange) -> bytes:
         """This server's message. Once the round is opened, what came before the noisy share is erased."""
@@ -92,7 +92,7 @@ class Replay:
     def _own_close(self) -> bytes:
         if self._status() is Status.OPEN:
             self._store.advance(self.number, Status.CLOSED)
-        return encode(states.close(self.collecting)[1])
+        return encode(states.close(self.collecting, self.headers.values())[1])
 
     def _take_close(self, message: bytes, pins: dict[str, bytes]) -> None:
         peer = decode(message, Close)
@@ -103,7 +103,7 @@ class Replay:
 
     @cached_property
     def _closing(self) -> Closing:
-        return states.close(self.collecting)[0]
+        return states.close(self.collecting, self.headers.values())[0]
 
     @cached_property
     def _agreed(self) -> Agreed:
@@ -129,17 +129,18 @@ class Replay:
         own, theirs = decode(self._own_checks, Batch).items, decode(message, Batch).items
         if len(theirs) != len(own):
             raise ProtocolError(f"the other server checks {len(theirs)} submissions, not {len(own)}")
-        sizes, judged = submission.check_sizes(self.round.params), self._checking
+        sizes, valid = submission.check_sizes(self.round.params), []
         for mine, other in zip(own, theirs, strict=True):
-            judged = states.judge(judged, decode(mine, Check, **sizes), decode(other, Check, **sizes))
-        self._store.pin(self.number, pins | {"valid": json.dumps(sorted(judged.valid)).encode()})
+            check = decode(mine, Check, **sizes)
+            if states.judge(self._checking, check, decode(other, Check, **sizes)):
+                valid.append(check.client)
+        self._store.pin(self.number, pins | {"valid": json.dumps(valid).encode()})
 
     @cached_property
     def _judged(self) -> Checking:
         if self.round.params.validation is Validation.NONE:
             return self._checking
-        valid = frozenset(json.loads(self._need("valid")))
-        return states.conclude(self._checking, valid, self._checking.headers.keys() - valid)
+        return states.conclude(self._checking, json.loads(self._need("valid")))
 
     def _own_tally(self) -> bytes:
         known = self._store.pinned(self.number, "own tally")
@@ -149,14 +150,15 @@ class Replay:
         kept = self._store.kept(self.number, sorted(judged.valid))
         accepted = (states.restore(judged, each.client, each.part) for each in kept)
         tallied, tally = states.aggregate(judged, accepted, Secret.fresh())
-        share = encode(NoisyShare(tallied.outcome, tallied.share))
+        share = encode(NoisyShare(tally.outcome, tallied.share))
         self._store.pin(self.number, {"own tally": encode(tally), "own share": share})
         return encode(tally)
 
     @cached_property
     def _tallied(self) -> Tallied:
+        tally = decode(self._need("own tally"), Tally)
         own = decode(self._need("own share"), NoisyShare, share=self.round.params.dim)
-        return Tallied(self._judged.valid, self._judged.rejected, own.outcome, own.share, Pins())
+        return Tallied(self._judged.valid, self._judged.rejected, tally, own.share, Pins())
 
     def _take_tally(self, message: bytes, pins: dict[str, bytes]) -> None:
         self._own_tally()
@@ -225,7 +227,7 @@ class Replay:
 
     def _take_receipt(self, message: bytes, pins: dict[str, bytes]) -> None:
         events, theirs = receipts.parse_events(self._need("events")), decode(message, Receipt)
-        peer = self._task.server(Role.B if self._role is Role.A else Role.A)
+        peer = self._task.server(self._role.other)
         if (theirs.task, theirs.round, theirs.events) != (self.round.task, self.number, events.digest):
             raise ProtocolError(f"server {peer.name} has another record of round {self.number}: compare the audit logs")
         if not is_signed(peer.key, events.digest, theirs.signature):

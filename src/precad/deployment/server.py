@@ -49,7 +49,7 @@ class Server:
         durable: bool = True,
     ) -> None:
         self.task, self.role, self._key = task, role, key
-        self.identity, self.peer = task.server(role), task.server(Role.B if role is Role.A else Role.A)
+        self.identity, self.peer = task.server(role), task.server(role.other)
         if key.public_key().public_bytes_raw() != self.identity.key:
             raise ValueError(f"the key is not the one that the task gives for server {self.identity.name}")
         if model_digest(model) != task.model or model.size != task.bounds.dim:
@@ -118,17 +118,17 @@ class Server:
         replay = self._replay(row)
         if submission.foreign(replay.round, head.client, head) is not None:
             return Rejected(Reason.FOREIGN)
-        known = replay.collecting.headers.get(head.client)
+        known = replay.headers.get(head.client)
         if known is not None:
             return None if encode(known) == header else Rejected(Reason.REPEATED)
         part = sealing.unseal(self.epoch_key(number).private, sealed, header, self.identity)
         if part is None:
             return Rejected(Reason.SEAL)
-        received = states.receive(replay.collecting, head.client, header, part)
+        received = states.receive(replay.collecting, head.client, header, part, known)
         if isinstance(received, Rejected):
             return received
         self.store.keep(number, Kept(head.client, header, signature, part, relayed), digests.header(head))
-        replay.collecting = received[0]
+        replay.headers[head.client] = received.header
         return None
 
     @contextmanager

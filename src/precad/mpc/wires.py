@@ -5,6 +5,7 @@ wire is padded with zeros. Squares f_n² have degree ≤ 2m and are known by the
 """
 
 from functools import cache
+from math import factorial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,18 @@ def count(entries: int) -> int:
 
 def lagrange(points: int, r: int) -> FieldVector:
     """The coefficients ℓ_0(r)..ℓ_{points−1}(r): a polynomial of lower degree has the value Σ ℓ_j(r)·f(j) at r."""
-    result = []
-    for j in range(points):
-        numerator, denominator = 1, 1
-        for k in range(points):
-            if k != j:
-                numerator = numerator * (r - k) % P
-                denominator = denominator * (j - k) % P
-        result.append(numerator * pow(denominator, -1, P) % P)
-    return np.array(result, np.uint64)
+    below, above = [1], [1]  # Π_{k<j} (r − k), and the same from the other end
+    for k in range(points):
+        below.append(below[-1] * (r - k) % P)
+        above.append(above[-1] * (r - points + 1 + k) % P)
+    inverses = _inverse_denominators(points)
+    return np.array([below[j] * above[points - 1 - j] * inverses[j] % P for j in range(points)], np.uint64)
+
+
+@cache
+def _inverse_denominators(points: int) -> list[int]:
+    """1/Π_{k≠j} (j − k) for each j: the product is j! times (−1)^i·i!, for the i points above j."""
+    return [pow((-1) ** i * factorial(j) * factorial(i), -1, P) for j in range(points) for i in [points - 1 - j]]
 
 
 def evaluate(entries: FieldVector, masks: FieldVector, coefficients: FieldVector, out: FieldVector) -> None:

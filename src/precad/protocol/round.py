@@ -1,31 +1,35 @@
 """One round in memory: Algorithms 1 and 2 of the paper from line to line, over n clients and two servers.
 
-``states.py`` has the same steps one by one, for parties that do not share a memory.
+It drives ``states.py``, the same steps that a deployed server takes, so that local training, benchmarks and tests run
+under the same checks and the same pins.
 """
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.errors import ProtocolError, Reason, Rejected
-from precad.mpc.field import FieldVector
-from precad.mpc.prg import Digest
+from precad.errors import Rejected
 from precad.mpc.secret import Redacted, Secret
 from precad.mpc.single_use import Once
 from precad.privacy import clipping
-from precad.protocol import aggregation, digests, norm_proof, submission
-from precad.protocol.messages import Header, PartA, PartB, decode
-from precad.protocol.norm_proof import Opening
+from precad.protocol import states, submission
+from precad.protocol.messages import Masked, Message, Tally
 from precad.protocol.params import Round, Validation
-from precad.protocol.states import Opened, Role, open_part
+from precad.protocol.states import Accepted, Checking, Collecting, Opened, Role, Tallied
 from precad.protocol.submission import Submission
 from precad.protocol.triples import dealing
 from precad.protocol.triples import norm as norm_triples
+from precad.protocol.triples.norm import Decided, Masking
+
+_State = TypeVar("_State")
+_Message = TypeVar("_Message", bound=Message)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,6 +47,57 @@ class ServerSecrets(Redacted):
         return cls(Secret.fresh(), Secret.fresh(), Secret.fresh())
 
 
+class Stage(Enum):
+    """The steps of a round that both servers take."""
+
+    RECEIVE = "receive"
+    CLOSE = "close"
+    AGREE = "agree"
+    CHALLENGE = "challenge"
+    CHECK = "check"
+    JUDGE = "judge"
+    MASK = "mask"
+    ABSORB = "absorb"
+    GATES = "gates"
+    AGGREGATE = "aggregate"
+    REVEAL = "reveal"
+    OPEN = "open"
+
+
+SIDE_BY_SIDE = {Stage.RECEIVE, Stage.CHECK, Stage.MASK, Stage.ABSORB, Stage.AGGREGATE, Stage.OPEN}
+"""The stages that spend their time in kernels and ciphers, which hold no lock. The others are short: in two threads
+they would wait for each other's turn at the interpreter for longer than they run."""
+
+
+class Servers:
+    """Runs servers A and B, each on a core of its own, and carries their messages.
+
+    A benchmark that times the steps, or a test that alters the messages, passes a subclass to :func:`run_round`.
+    """
+
+    def both(self, stage: Stage, step: Callable[[Role], _Result]) -> dict[Role, _Result]:
+        """The same step at both servers."""
+        if stage not in SIDE_BY_SIDE:
+            return {role: step(role) for role in Role}
+        b = _thread_of_b().submit(step, Role.B)
+        a = step(Role.A)
+        return {Role.A: a, Role.B: b.result()}
+
+    def send(self, message: _Message, to: Role) -> _Message:  # noqa: ARG002 - for subclasses
+        """Carry a message to a server."""
+        return message
+
+    def exchange(
+        self,
+        stage: Stage,
+        sent: Mapping[Role, tuple[_State, _Message]],
+        step: Callable[[_State, _Message], _Result],
+    ) -> dict[Role, _Result]:
+        """Each server takes its next step with the other's message."""
+        received = {role: self.send(sent[role.other][1], role) for role in Role}
+        return self.both(stage, lambda role: step(sent[role][0], received[role]))
+
+
 def client_submits(round_: Round, client: str, update: NDArray[np.floating]) -> Submission:
     """Algorithm 2, lines 7 and 8: clip the update to C, put it on the grid, split it into two shares."""
     x = clipping.encode_clipped(update, round_.params.client_bound, round_.params.fractional_bits)
@@ -50,132 +105,110 @@ def client_submits(round_: Round, client: str, update: NDArray[np.floating]) -> 
 
 
 def run_round(
-    round_: Round, submissions: Mapping[str, Submission], secrets_a: ServerSecrets, secrets_b: ServerSecrets
+    round_: Round,
+    submissions: Mapping[str, Submission],
+    secrets_a: ServerSecrets,
+    secrets_b: ServerSecrets,
+    servers: Servers | None = None,
 ) -> Opened:
-    """What both servers do with the submissions of the selected clients, each on a core of its own."""
-    # Algorithm 1, line 3: the servers receive the shares, and close the round.
-    headers, rejected = _read_headers(round_, submissions)
-    received = _both(
-        lambda role: {client: _receive(role, round_, headers[client], submissions[client]) for client in headers}
+    """What both servers do with the submissions of the selected clients (paper, Algorithm 1, lines 3 to 6)."""
+    servers, secrets = servers or Servers(), {Role.A: secrets_a, Role.B: secrets_b}
+
+    # Line 3: the servers receive the shares, and close the round.
+    collecting = {role: Collecting(round_, role, frozenset(submissions)) for role in Role}
+    received = servers.both(Stage.RECEIVE, lambda role: _receive(collecting[role], submissions))
+    kept = {role: {c: x for c, x in received[role].items() if isinstance(x, Accepted)} for role in Role}
+    closing = servers.both(
+        Stage.CLOSE, lambda role: states.close(collecting[role], (each.header for each in kept[role].values()))
     )
-    parts, refused = _agreed(headers, *received)
-    closed = digests.closed(round_, (digests.header(header) for header, _, _ in parts.values()))
+    agreed = servers.exchange(
+        Stage.AGREE, closing, lambda state, peer: states.agree(state, peer, secrets[state.role].nonce)
+    )
 
     # Line 4: they verify ‖Δ_i‖ ≤ C, learning nothing else.
-    seed = digests.challenge(closed, secrets_a.nonce, secrets_b.nonce)
-    valid = _validate(round_, parts, closed, seed, secrets_a.deal, secrets_b.deal)
-    invalid = {client: Rejected(Reason.INVALID) for client in parts if client not in valid}
+    checking = servers.exchange(Stage.CHALLENGE, agreed, states.challenge)
+    if round_.params.validation is Validation.PROOF:
+        checking = _validate_by_proof(servers, checking, kept)
+    if round_.params.validation is Validation.TRIPLES:
+        checking = _validate_by_dealt_triples(servers, checking, kept, secrets)
 
     # Line 5: each adds its own noise to its share of the sum of the valid updates.
-    def add_up(role: Role) -> FieldVector:
-        shares = (submission.share_of(round_, client, _part(parts[client], role)) for client in valid)
-        return aggregation.noisy_sum(round_, role.value, shares, (secrets_a if role is Role.A else secrets_b).noise)
+    def add_up(role: Role) -> tuple[Tallied, Tally]:
+        valid = (kept[role][client] for client in checking[role].valid)
+        return states.aggregate(checking[role], valid, secrets[role].noise)
+
+    tallied = servers.both(Stage.AGGREGATE, add_up)
 
     # Line 6: they exchange the noisy shares and open the sum, which update.py adds to the model.
-    return Opened(aggregation.open_sum(*_both(add_up)), frozenset(valid), rejected | refused | invalid)
+    revealed = servers.exchange(Stage.REVEAL, tallied, states.reveal)
+    opened = servers.exchange(Stage.OPEN, revealed, states.finish)[Role.A]
+    refused = {c: x for role in (Role.B, Role.A) for c, x in received[role].items() if isinstance(x, Rejected)}
+    return Opened(opened.noisy_sum, opened.valid, {**opened.rejected, **refused})
 
 
-Parts = dict[str, tuple[Header, PartA, PartB]]
+def _receive(state: Collecting, submissions: Mapping[str, Submission]) -> dict[str, Accepted | Rejected]:
+    return {
+        client: states.receive(state, client, sent.header, sent.part_a if state.role is Role.A else sent.part_b, None)
+        for client, sent in submissions.items()
+    }
 
 
-def _read_headers(
-    round_: Round, submissions: Mapping[str, Submission]
-) -> tuple[dict[str, Header], dict[str, Rejected]]:
-    headers: dict[str, Header] = {}
-    rejected: dict[str, Rejected] = {}
-    for client, sent in submissions.items():
-        try:
-            header = decode(sent.header, Header)
-        except ProtocolError:
-            rejected[client] = Rejected(Reason.MALFORMED)
-            continue
-        reason = submission.foreign(round_, client, header)
-        if reason is None:
-            headers[client] = header
-        else:
-            rejected[client] = Rejected(reason)
-    return headers, rejected
+Kept = Mapping[Role, Mapping[str, Accepted]]
 
 
-def _receive(role: Role, round_: Round, header: Header, sent: Submission) -> PartA | PartB | Reason:
-    """One server's part of a submission, or why it is none."""
-    try:
-        part = open_part(round_, role, sent.part_a if role is Role.A else sent.part_b)
-    except ProtocolError:
-        return Reason.MALFORMED
-    return submission.mismatch(header, part) or part
-
-
-def _agreed(
-    headers: dict[str, Header],
-    received_a: dict[str, PartA | PartB | Reason],
-    received_b: dict[str, PartA | PartB | Reason],
-) -> tuple[Parts, dict[str, Rejected]]:
-    """The submissions that both servers hold."""
-    parts: Parts = {}
-    rejected: dict[str, Rejected] = {}
-    for client, header in headers.items():
-        match received_a[client], received_b[client]:
-            case PartA() as part_a, PartB() as part_b:
-                parts[client] = header, part_a, part_b
-            case (Reason() as reason, _) | (_, Reason() as reason):
-                rejected[client] = Rejected(reason)
-    return parts, rejected
-
-
-def _part(parts: tuple[Header, PartA, PartB], role: Role) -> PartA | PartB:
-    return parts[1] if role is Role.A else parts[2]
-
-
-def _validate(round_: Round, parts: Parts, closed: Digest, seed: Digest, deal_a: Secret, deal_b: Secret) -> list[str]:
-    """The clients whose update is within C."""
-    if round_.params.validation is Validation.NONE:
-        return list(parts)
-    if round_.params.validation is Validation.TRIPLES:
-        return _validate_by_triples(round_, parts, closed, seed, deal_a, deal_b)
-    shape = submission.proof_shape(round_.params)
-    challenge = norm_proof.derive_challenge(shape, seed, round_.context("challenge"))
-
-    def open_checks(role: Role) -> list[Opening]:
-        openings = []
-        for client, submitted in parts.items():
-            shares = submission.expand(round_, client, _part(submitted, role))
-            z = submission.projections(round_, client, submitted[0].commitment_a, submitted[0].commitment_b)
-            openings.append(
-                norm_proof.open_check(
-                    shape, challenge, shares.share, shares.tail, shares.masks, z, leader=role is Role.A
-                )
-            )
-        return openings
-
-    pairs = zip(parts, *_both(open_checks), strict=True)
-    return [client for client, *openings in pairs if norm_proof.accepts(shape, challenge, *openings)]
-
-
-def _validate_by_triples(
-    round_: Round, parts: Parts, closed: Digest, seed: Digest, deal_a: Secret, deal_b: Secret
-) -> list[str]:
-    """With the dealer, a third party, in the same memory."""
-    clients = sorted(parts)
-    for_a, for_b = dealing.deal(round_, clients, closed, deal_a, deal_b)
-
-    def shares(client: str) -> tuple[FieldVector, FieldVector]:
-        _, part_a, part_b = parts[client]
-        return submission.share_of(round_, client, part_a), submission.share_of(round_, client, part_b)
-
-    return norm_triples.validate(
-        round_, clients, shares, closed, seed, Once("the deal", for_a), Once("the deal", for_b)
+def _validate_by_proof(servers: Servers, checking: Mapping[Role, Checking], kept: Kept) -> dict[Role, Checking]:
+    """The check of each submission, one message about each (PROTOCOL §4)."""
+    clients = list(checking[Role.A].headers)
+    own = servers.both(
+        Stage.CHECK, lambda role: [states.check(checking[role], kept[role][client]) for client in clients]
     )
+    theirs = {role: [servers.send(check, role) for check in own[role.other]] for role in Role}
+
+    def judge(role: Role) -> Checking:
+        messages = zip(clients, own[role], theirs[role], strict=True)
+        return states.conclude(
+            checking[role], [client for client, *pair in messages if states.judge(checking[role], *pair)]
+        )
+
+    return servers.both(Stage.JUDGE, judge)
 
 
-_Result = TypeVar("_Result")
+def _validate_by_dealt_triples(
+    servers: Servers, checking: Mapping[Role, Checking], kept: Kept, secrets: Mapping[Role, ServerSecrets]
+) -> dict[Role, Checking]:
+    """With the dealer, a third party, in the same memory (PROTOCOL §5)."""
+    state = checking[Role.A]
+    seeds = secrets[Role.A].deal, secrets[Role.B].deal
+    deal_a, deal_b = dealing.deal(state.round, sorted(state.headers), state.closed, *seeds)
+    masking = {
+        Role.A: states.begin_triples(checking[Role.A], Once("the deal", deal_a)),
+        Role.B: states.begin_triples(checking[Role.B], Once("the deal", deal_b)),
+    }
+
+    def mask(role: Role, masking: Masking, client: str) -> Masked:
+        return states.mask(checking[role], masking, kept[role][client])
+
+    decided = validate_by_triples(servers, masking, mask)
+    return {role: states.decide(checking[role], decided[role]) for role in Role}
 
 
-def _both(step: Callable[[Role], _Result]) -> tuple[_Result, _Result]:
-    """The same step at both servers, B's in a thread of its own: kernels and ciphers hold no lock."""
-    b = _thread_of_b().submit(step, Role.B)
-    a = step(Role.A)
-    return a, b.result()
+def validate_by_triples(
+    servers: Servers, masking: dict[Role, Masking], mask: Callable[[Role, Masking, str], Masked]
+) -> dict[Role, Decided]:
+    """Both servers through ``triples/norm.py``, a submission at a time: ``mask`` gives a server's message about one."""
+
+    def absorb(masking: dict[Role, Masking], client: str) -> dict[Role, Masking]:
+        own = servers.both(Stage.MASK, lambda role: mask(role, masking[role], client))
+        theirs = {role: servers.send(own[role.other], role) for role in Role}
+        return servers.both(Stage.ABSORB, lambda role: norm_triples.absorb(masking[role], own[role], theirs[role]))
+
+    for client in masking[Role.A].clients:
+        masking = absorb(masking, client)
+    opening = servers.both(Stage.GATES, lambda role: norm_triples.open_norms(masking[role]))
+    at = servers.exchange(Stage.GATES, opening, norm_triples.compare)
+    for _ in masking[Role.A].plan.layers:
+        at = servers.exchange(Stage.GATES, at, norm_triples.step)
+    return servers.exchange(Stage.GATES, at, norm_triples.decide)
 
 
 @cache

@@ -2,18 +2,18 @@
 
 ::
 
-    Collecting  receive each submission; close  ──▶  Closing, send Close
+    Collecting  receive each submission; close   ──▶  Closing, send Close
     Closing     agree, with the other's Close    ──▶  Agreed, send Nonce
     Agreed      challenge, with the other's Nonce ─▶  Checking
-    Checking    check each submission, send Check; judge it, with the other's Check
-                (or begin_triples, mask each submission, …, decide: see norm_triples.py)
+    Checking    check each submission, send Check; judge it, with the other's Check; conclude
+                (or begin_triples, mask each submission, …, decide: see triples/norm.py)
                 aggregate the valid shares       ──▶  Tallied, send Tally
     Tallied     reveal, with the other's Tally   ──▶  Revealed, send NoisyShare
     Revealed    finish, with the other's NoisyShare ▶ Opened
 
 Each "send" is one exchange between the servers, whatever the number of clients. A state's memory is O(1) per
-client: the accepted parts stay with the caller, in memory or on disk, who hands them in one at a time, once to be
-checked and once to be added. A bad client is :class:`Rejected`; a breach by the other server is a ``ProtocolError``.
+client: the accepted submissions stay with the caller, in memory or on disk, who hands them in one at a time, once to
+be checked and once to be added. A bad client is :class:`Rejected`; a breach by the other server is a ``ProtocolError``.
 
 States are values, and a step may be repeated on the same state and message: a retry gives the same bytes. What may
 not vary is pinned when it is first answered to, for all states of the round: the closed set, both nonces, the
@@ -62,6 +62,11 @@ class Role(Enum):
     A = "server A"
     B = "server B"
 
+    @property
+    def other(self) -> "Role":
+        """The other server."""
+        return Role.B if self is Role.A else Role.A
+
 
 @dataclass(frozen=True)
 class Collecting:
@@ -70,7 +75,6 @@ class Collecting:
     round: Round
     role: Role
     selected: frozenset[str]
-    headers: Mapping[str, Header] = field(default_factory=dict)
     pins: Pins = field(default_factory=Pins)
 
 
@@ -120,7 +124,7 @@ class Tallied(Redacted):
 
     valid: frozenset[str]
     rejected: Mapping[str, Rejected]
-    outcome: Digest
+    tally: Tally
     share: FieldVector
     pins: Pins
 
@@ -154,8 +158,16 @@ class Accepted(Redacted):
     part: PartA | PartB
 
 
-def receive(state: Collecting, client: str, header: bytes, part: bytes) -> tuple[Collecting, Accepted] | Rejected:
-    """Take in one client's submission; the first that is well-formed counts, and the same again is no other."""
+def receive(state: Collecting, client: str, header: bytes, part: bytes, known: Header | None) -> Accepted | Rejected:
+    """Check one client's submission.
+
+    Args:
+        state: The round, which does not change: the caller keeps what is accepted, and hands all headers to ``close``.
+        client: Who sent it.
+        header: The bytes that the client sends to both servers.
+        part: The bytes that it sends to this server.
+        known: The header that was accepted of this client before. The first counts, and the same again is no other.
+    """
     if client not in state.selected:
         return Rejected(Reason.NOT_SELECTED)
     try:
@@ -166,11 +178,9 @@ def receive(state: Collecting, client: str, header: bytes, part: bytes) -> tuple
     reason = submission.foreign(state.round, client, head) or submission.mismatch(head, body)
     if reason is not None:
         return Rejected(reason)
-    known = state.headers.get(client)
-    if known is not None:
-        return (state, Accepted(known, body)) if encode(known) == header else Rejected(Reason.REPEATED)
-    headers = {**state.headers, client: head}
-    return Collecting(state.round, state.role, state.selected, headers, state.pins), Accepted(head, body)
+    if known is not None and encode(known) != header:
+        return Rejected(Reason.REPEATED)
+    return Accepted(head, body)
 
 
 def restore(state: "Checking", client: str, part: bytes) -> Accepted:
@@ -182,11 +192,15 @@ def restore(state: "Checking", client: str, part: bytes) -> Accepted:
     return Accepted(header, body)
 
 
-def close(state: Collecting) -> tuple[Closing, Close]:
-    """Accept no more submissions, and tell the other server which were accepted."""
-    accepted = tuple(sorted(digests.header(header) for header in state.headers.values()))
-    closing = Closing(state.round, state.role, state.headers, state.pins)
-    return closing, Close(state.round.task, state.round.number, accepted)
+def close(state: Collecting, headers: Iterable[Header]) -> tuple[Closing, Close]:
+    """Accept no more submissions, and tell the other server which were accepted: those with these headers."""
+    accepted: dict[str, Header] = {}
+    for header in headers:
+        if accepted.setdefault(header.client, header) is not header:
+            raise ProtocolError("two submissions of one client to close with")
+    named = tuple(sorted(digests.header(header) for header in accepted.values()))
+    closing = Closing(state.round, state.role, accepted, state.pins)
+    return closing, Close(state.round.task, state.round.number, named)
 
 
 def agree(state: Closing, peer: Close, nonce: Secret) -> tuple[Agreed, Nonce]:
@@ -235,8 +249,8 @@ def check(state: Checking, accepted: Accepted) -> Check:
     return Check(client, header.commitment_a, header.commitment_b, opening.wires, opening.sums)
 
 
-def judge(state: Checking, own: Check, peer: Check) -> Checking:
-    """Both servers' messages about one submission give its verdict, the same at both."""
+def judge(state: Checking, own: Check, peer: Check) -> bool:
+    """Whether both servers' messages about one submission show that it is valid: the same verdict at both."""
     header = state.headers.get(own.client)
     if header is None or peer.client != own.client:
         raise ProtocolError("the other server checks another submission")
@@ -245,9 +259,7 @@ def judge(state: Checking, own: Check, peer: Check) -> Checking:
     if {"wires": peer.wires.size, "sums": peer.sums.size} != submission.check_sizes(state.round.params):
         raise ProtocolError("the other server's check has vectors of other lengths")
     openings = (norm_proof.Opening(message.wires, message.sums) for message in (own, peer))
-    if norm_proof.accepts(submission.proof_shape(state.round.params), _proof(state), *openings):
-        return conclude(state, {own.client})
-    return conclude(state, set(), {own.client})
+    return norm_proof.accepts(submission.proof_shape(state.round.params), _proof(state), *openings)
 
 
 def begin_triples(state: Checking, deal: Once[DealA] | Once[DealB]) -> Masking:
@@ -270,16 +282,15 @@ def decide(state: Checking, decided: Decided) -> Checking:
     """Record the verdicts of the gates."""
     if decided.closed != state.closed:
         raise ProtocolError("verdicts on another closed set")
-    return conclude(state, decided.valid, state.headers.keys() - decided.valid)
+    return conclude(state, decided.valid)
 
 
-def conclude(state: Checking, valid: Collection[str], invalid: Collection[str] = ()) -> Checking:
-    """Record verdicts; *invalid* is final."""
-    for client in (*valid, *invalid):
-        if client not in state.headers or client in state.valid or client in state.rejected:
-            raise ProtocolError("a verdict on a submission that is not open, or has one")
-    rejected = {client: Rejected(Reason.INVALID) for client in invalid}
-    return replace(state, valid=state.valid.union(valid), rejected={**state.rejected, **rejected})
+def conclude(state: Checking, valid: Collection[str]) -> Checking:
+    """Record the verdicts, once and for all: of the closed set these clients are valid, and no others."""
+    if state.valid or state.rejected.keys() & state.headers.keys() or not state.headers.keys() >= set(valid):
+        raise ProtocolError("verdicts on submissions that are not open, or have one")
+    invalid = {client: Rejected(Reason.INVALID) for client in state.headers.keys() - set(valid)}
+    return replace(state, valid=frozenset(valid), rejected={**state.rejected, **invalid})
 
 
 def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -> tuple[Tallied, Tally]:
@@ -302,20 +313,19 @@ def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -
     share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
     if seen != state.valid:
         raise ProtocolError("a valid submission was not added")
-    return Tallied(state.valid, state.rejected, outcome, share, state.pins), Tally(outcome, vector_digest(share))
+    tally = Tally(outcome, vector_digest(share))
+    return Tallied(state.valid, state.rejected, tally, share, state.pins), tally
 
 
 def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
     """Send the noisy share, only if the other server is about to open the same set."""
-    if peer.outcome != state.outcome:
+    outcome = state.tally.outcome
+    if peer.outcome != outcome:
         raise ProtocolError("the other server would open another set of submissions")
-    if peer.share == vector_digest(state.share):
+    if peer.share == state.tally.share:
         raise ProtocolError("the other server names this server's own noisy share")
     state.pins.pin("the other server's noisy share", peer.share)
-    return (
-        Revealed(state.valid, state.rejected, state.outcome, state.share, peer.share),
-        NoisyShare(state.outcome, state.share),
-    )
+    return Revealed(state.valid, state.rejected, outcome, state.share, peer.share), NoisyShare(outcome, state.share)
 
 
 def finish(state: Revealed, peer: NoisyShare) -> Opened:

@@ -161,8 +161,8 @@ def _precad(round_: Round, groups: Iterable[Updates], randomness: Randomness) ->
 
         clients = [*updates.honest, *updates.malicious]
         submissions |= zip(clients, on_both_cores(submit, clients), strict=True)
-    secrets = (randomness.server(round_.number, name) for name in ("server A", "server B"))
-    opened = run_round(round_, submissions, *secrets)
+    secrets_a, secrets_b = (randomness.server(round_.number, role.value) for role in Role)
+    opened = run_round(round_, submissions, secrets_a, secrets_b)
     total = fixed_point.decode(opened.noisy_sum, round_.params.fractional_bits)
     return Aggregate(total, opened.valid, opened.rejected)
 

@@ -1,8 +1,8 @@
 """Validation by triples: who is accepted, what a server sees, and what it refuses."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,15 +17,22 @@ from precad.mpc.secret import Secret
 from precad.mpc.single_use import Once, Pins
 from precad.privacy import clipping
 from precad.protocol import submission
-from precad.protocol.messages import DealA, DealB, Gate, M, Masked, Message, NormOpening, PartA, PartB, decode, encode
+from precad.protocol.messages import DealA, DealB, Gate, Masked, Message, NormOpening, PartA, PartB, decode, encode
 from precad.protocol.params import Params, Round, Validation
+from precad.protocol.round import Servers, validate_by_triples
+from precad.protocol.states import Role
 from precad.protocol.triples import beaver as triples
 from precad.protocol.triples import dealing
 from precad.protocol.triples import norm as norm_triples
 from precad.protocol.triples.beaver import MASK_BITS, Words
 from precad.protocol.triples.dealing import Plan
+<<<<<<< HEAD
 from precad.protocol.triples.norm import Comparing, Decided, Masking, Opening
 from tests.messages import says
+=======
+from precad.protocol.triples.norm import Masking, Opening
+from tests.protocol.drivers import OverTheWire
+>>>>>>> b528d43 (The round in memory drives the pure steps of the servers; benchmarks and tests drive the same function)
 from tests.protocol.test_norm_proof import of_norm
 from tests.stat_tests import ALPHA, uniform_bins_p_value, uniform_field_p_value
 
@@ -74,17 +81,8 @@ def fresh_deal(round_: Round, clients: list[str]) -> tuple[DealA, DealB]:
 
 
 def validate(round_: Round, vectors: Mapping[str, list[int]]) -> list[str]:
-    clients, shares = sorted(vectors), share(round_, vectors)
-    deal_a, deal_b = fresh_deal(round_, clients)
-    return norm_triples.validate(
-        round_,
-        clients,
-        shares.__getitem__,
-        CLOSED,
-        Digest(Secret.fresh().value),
-        Once("A's correlation", deal_a),
-        Once("B's correlation", deal_b),
-    )
+    valid, _ = exchange(round_, share(round_, vectors), Servers())
+    return sorted(valid)
 
 
 # Verdicts
@@ -220,20 +218,14 @@ def test_every_mask_gives_the_same_verdict(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_submission_of_this_mode() -> None:
     round_ = make_round(50)
-    parts = {}
+    shares = {}
     for client in ("a", "b"):
         x = clipping.encode_clipped(np.full(50, 9.0), C, round_.params.fractional_bits)
         sent = submission.submit(round_, client, x)
         part_a = decode(sent.part_a, PartA, **submission.part_a_sizes(round_.params))
-        parts[client] = part_a, decode(sent.part_b, PartB)
-
-    def shares(client: str) -> tuple[FieldVector, FieldVector]:
-        part_a, part_b = parts[client]
-        return submission.share_of(round_, client, part_a), submission.share_of(round_, client, part_b)
-
-    deals = fresh_deal(round_, ["a", "b"])
-    once = Once("A's", deals[0]), Once("B's", deals[1])
-    assert norm_triples.validate(round_, ["a", "b"], shares, CLOSED, Digest(bytes(32)), *once) == ["a", "b"]
+        parts = part_a, decode(sent.part_b, PartB)
+        shares[client] = submission.share_of(round_, client, parts[0]), submission.share_of(round_, client, parts[1])
+    assert exchange(round_, shares)[0] == {"a", "b"}
 
 
 # The dealer
@@ -267,8 +259,9 @@ def test_the_correlations_of_a_deal(clients: int) -> None:
         assert np.array_equal(a_share.gamma ^ b_share.gamma, alpha & beta)
 
 
-def begin(round_: Round, clients: list[str], deal_a: DealA, deal_b: DealB) -> tuple[Masking, Masking]:
-    z_seed = Digest(bytes(32))
+def begin(
+    round_: Round, clients: list[str], deal_a: DealA, deal_b: DealB, z_seed: Digest = CLOSED
+) -> tuple[Masking, Masking]:
     return (
         norm_triples.begin(round_, True, clients, CLOSED, z_seed, Once("A's correlation", deal_a), Pins()),
         norm_triples.begin(round_, False, clients, CLOSED, z_seed, Once("B's correlation", deal_b), Pins()),
@@ -308,50 +301,19 @@ def test_secrets_do_not_print() -> None:
 # Both servers over a wire, on which somebody may change one message to A
 
 
-@dataclass
-class Wire:
-    """Hands messages over as bytes, after ``change``; keeps what A receives."""
-
-    change: Callable[[Message], Message]
-    seen: list[Message]
-
-    def to_a(self, message: M, **sizes: int) -> M:
-        changed = self.change(message)
-        assert isinstance(changed, type(message))
-        received = decode(encode(changed), type(message), **sizes)
-        self.seen.append(received)
-        return received
-
-    @staticmethod
-    def to_b(message: M, **sizes: int) -> M:
-        return decode(encode(message), type(message), **sizes)
-
-
-def exchange(
-    round_: Round, shares: Shares, change: Callable[[Message], Message] = lambda message: message
-) -> tuple[frozenset[str], list[Message]]:
+def exchange(round_: Round, shares: Shares, servers: Servers | None = None) -> tuple[frozenset[str], list[Message]]:
     """The verdict on which the servers agree, and what A has seen."""
-    clients, wire = sorted(shares), Wire(change, [])
-    sizes = dealing.plan(round_, clients)
-    a, b = begin(round_, clients, *fresh_deal(round_, clients))
-    for client in clients:
-        from_a, from_b = (norm_triples.mask(state, client, s) for state, s in zip((a, b), shares[client], strict=True))
-        a = norm_triples.absorb(a, from_a, wire.to_a(from_b, **sizes.masked_sizes))
-        b = norm_triples.absorb(b, from_b, wire.to_b(from_a, **sizes.masked_sizes))
-    (opening_a, norms_a), (opening_b, norms_b) = norm_triples.open_norms(a), norm_triples.open_norms(b)
-    at_a: tuple[Comparing, Gate] | Decided
-    at_b: tuple[Comparing, Gate] | Decided
-    at_a = norm_triples.compare(opening_a, wire.to_a(norms_b, **sizes.norm_sizes))
-    at_b = norm_triples.compare(opening_b, wire.to_b(norms_a, **sizes.norm_sizes))
-    while isinstance(at_a, tuple) and isinstance(at_b, tuple):
-        (state_a, gate_a), (state_b, gate_b) = at_a, at_b
-        gate_sizes = sizes.gate_sizes(gate_a.level)
-        at_a = norm_triples.step(state_a, wire.to_a(gate_b, **gate_sizes))
-        at_b = norm_triples.step(state_b, wire.to_b(gate_a, **gate_sizes))
-    assert isinstance(at_a, Decided)
-    if at_a != at_b:
+    wire = OverTheWire()
+    deals, z_seed = fresh_deal(round_, sorted(shares)), Digest(Secret.fresh().value)
+    masking = dict(zip(Role, begin(round_, sorted(shares), *deals, z_seed), strict=True))
+
+    def mask(role: Role, state: Masking, client: str) -> Masked:
+        return norm_triples.mask(state, client, shares[client][0 if role is Role.A else 1])
+
+    decided = validate_by_triples(servers or wire, masking, mask)
+    if decided[Role.A] != decided[Role.B]:
         raise ProtocolError("the servers disagree")  # what Tally tells them
-    return at_a.valid, wire.seen
+    return decided[Role.A].valid, wire.seen[Role.A]
 
 
 def flip(words: Words, at: int) -> Words:
@@ -407,11 +369,11 @@ def test_every_change_of_a_message_on_its_way_is_noticed() -> None:
     assert len(names) == len(set(names)) == 2 * 6 + 4 + 14 * 5
     for name in names:
 
-        def change(message: Message, name: str = name) -> Message:
-            return changes(message).get(name, message)
+        def change(message: Message, to: Role, name: str = name) -> Message:
+            return changes(message).get(name, message) if to is Role.A else message
 
         with pytest.raises(ProtocolError):
-            exchange(round_, share(round_, TWO), change)
+            exchange(round_, share(round_, TWO), OverTheWire(change))
 
 
 def test_a_server_refuses_steps_out_of_order() -> None:

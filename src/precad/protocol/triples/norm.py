@@ -5,7 +5,8 @@
     Masking    mask each submission, send Masked; absorb it, with the other's Masked
                open_norms                             ──▶  Opening, send NormOpening
     Opening    compare, with the other's NormOpening  ──▶  Comparing, send Gate
-    Comparing  step, with the other's Gate            ──▶  Comparing, send Gate; 14 times in all, then Decided
+    Comparing  step, with the other's Gate            ──▶  Comparing, send Gate; for each of 13 levels
+               decide, with the other's last Gate     ──▶  Decided
 
 The servers learn, about all submissions of a closed round at once and nothing else, whether ‖x‖² ≤ S:
 
@@ -26,7 +27,7 @@ verdict, or learn from it. What was altered on the way between them is noticed, 
 that its sender has seen opened before.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -208,20 +209,9 @@ def compare(state: Opening, peer: NormOpening) -> tuple[Comparing, Gate]:
     )
 
 
-def step(state: Comparing, peer: Gate) -> tuple[Comparing, Gate] | Decided:
-    """One level of gates, or the verdict after the last."""
-    level = state.own.level
-    if peer.level != level:
-        raise ProtocolError(f"the other server is at level {peer.level} of the gates, expected {level}")
-    _check_lengths(peer, state.plan.gate_sizes(level))
-    _check_opened(peer, state.own)
-    words = Words(state.own.words ^ peer.words)
-    state.pins.pin(f"level {level} of the gates", vector_digest(words))
-    if level == len(state.triples):
-        verdicts = np.unpackbits(words.view(np.uint8), bitorder="little")
-        return Decided(
-            state.closed, frozenset(client for client, bit in zip(state.clients, verdicts, strict=False) if bit)
-        )
+def step(state: Comparing, peer: Gate) -> tuple[Comparing, Gate]:
+    """One level of gates, of the layers of the plan."""
+    level, words = state.own.level, _open_gate(state, peer)
     circuit = state.circuit.merge(triples.multiply(state.triples[level], words, leader=state.leader))
     if isinstance(circuit, Greater) and circuit.done:
         circuit = Conjunction(_inside(state, circuit.result))
@@ -233,30 +223,25 @@ def step(state: Comparing, peer: Gate) -> tuple[Comparing, Gate] | Decided:
     return replace(state, circuit=circuit, own=own), own
 
 
-def validate(
-    round_: Round,
-    clients: Sequence[str],
-    shares: Callable[[str], tuple[FieldVector, FieldVector]],
-    closed: Digest,
-    z_seed: Digest,
-    deal_a: Once[DealA],
-    deal_b: Once[DealB],
-) -> list[str]:
-    """Both servers in one memory: the clients whose update is within C. ``shares`` gives A's and B's of one client."""
-    a = begin(round_, True, clients, closed, z_seed, deal_a, Pins())
-    b = begin(round_, False, clients, closed, z_seed, deal_b, Pins())
-    for client in clients:
-        from_a, from_b = (mask(state, client, share) for state, share in zip((a, b), shares(client), strict=True))
-        a, b = absorb(a, from_a, from_b), absorb(b, from_b, from_a)
-    (opening_a, norms_a), (opening_b, norms_b) = open_norms(a), open_norms(b)
-    at_a: tuple[Comparing, Gate] | Decided = compare(opening_a, norms_b)
-    at_b: tuple[Comparing, Gate] | Decided = compare(opening_b, norms_a)
-    while isinstance(at_a, tuple) and isinstance(at_b, tuple):
-        (state_a, gate_a), (state_b, gate_b) = at_a, at_b
-        at_a, at_b = step(state_a, gate_b), step(state_b, gate_a)
-    if not isinstance(at_a, Decided) or at_a != at_b:
-        raise ProtocolError("the servers disagree on the verdicts")
-    return [client for client in clients if client in at_a.valid]
+def decide(state: Comparing, peer: Gate) -> Decided:
+    """After the last level: open the verdicts, and nothing else."""
+    if state.own.level != len(state.triples):
+        raise ProtocolError(f"level {state.own.level} of {len(state.triples)} of the gates: no verdict yet")
+    verdicts = np.unpackbits(_open_gate(state, peer).view(np.uint8), bitorder="little")
+    valid = (client for client, bit in zip(state.clients, verdicts, strict=False) if bit)
+    return Decided(state.closed, frozenset(valid))
+
+
+def _open_gate(state: Comparing, peer: Gate) -> Words:
+    """Both servers' shares of a level, opened, once."""
+    level = state.own.level
+    if peer.level != level:
+        raise ProtocolError(f"the other server is at level {peer.level} of the gates, expected {level}")
+    _check_lengths(peer, state.plan.gate_sizes(level))
+    _check_opened(peer, state.own)
+    words = Words(state.own.words ^ peer.words)
+    state.pins.pin(f"level {level} of the gates", vector_digest(words))
+    return words
 
 
 def _expand(state: Masking) -> tuple[Rows, tuple[AndTriples, ...]]:
