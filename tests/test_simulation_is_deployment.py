@@ -180,10 +180,12 @@ def _simulate(
             played.updates[round_.number, name] = x
         return found
 
-    def watched_round(round_: Round, submissions: Mapping[str, Submission], *secrets: ServerSecrets) -> Any:
+    def watched_round(
+        round_: Round, submissions: Mapping[str, Submission], secrets_a: ServerSecrets, secrets_b: ServerSecrets
+    ) -> Any:
         if MALICIOUS in submissions:
             played.forged[round_.number, MALICIOUS] = submissions[MALICIOUS]
-        return run_round(round_, submissions, *secrets)
+        return run_round(round_, submissions, secrets_a, secrets_b)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "play", watched_play)

@@ -31,12 +31,8 @@ from precad.protocol.round import ServerSecrets
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
 from precad.protocol.triples import dealing
-<<<<<<< HEAD
 from tests.messages import says
-from tests.protocol.drivers import make_round, message_sizes, run_states
-=======
 from tests.protocol.drivers import make_round, run_over_the_wire
->>>>>>> b528d43 (The round in memory drives the pure steps of the servers; benchmarks and tests drive the same function)
 from tests.protocol.test_conformance import honest_submissions
 
 SECRETS = {role: ServerSecrets.fresh() for role in Role}

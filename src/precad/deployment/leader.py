@@ -19,11 +19,22 @@ from precad.deployment.task import Task
 from precad.deployment.transport import Exchange, Transport
 from precad.errors import ProtocolError, Reason, Rejected
 from precad.protocol.codec import Blob
-from precad.protocol.messages import Batch, Begin, Begun, Invitation, Relayed, Sealed, decode, encode
+from precad.protocol.messages import (
+    Batch,
+    Begin,
+    Begun,
+    Invitation,
+    PartB,
+    Relayed,
+    Sealed,
+    decode,
+    encode,
+    encoded_size,
+)
 from precad.protocol.states import Role
 from precad.protocol.submission import part_a_sizes
 
-PART_B_BYTES = 112
+PART_B_BYTES = encoded_size(PartB)
 SIGNATURE_BYTES = 64
 
 

@@ -43,6 +43,10 @@ class Codec:
 
     write: Callable[[Any], list[bytes | memoryview]]
     read: Callable[[Reader], Any]
+    fixed: int
+    """The bytes of an empty one …"""
+    each: int | None = 0
+    """… and of each entry, before padding; None if entries differ in length."""
     below_p: bool = False
 
 
@@ -139,15 +143,15 @@ def check_vector(vector: FieldVector, name: str, size: int, *, below_p: bool) ->
 
 
 CODECS: dict[Any, Codec] = {
-    int: Codec(_write_int, Reader.integer),
-    Digest: Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES)))),
-    Secret: Codec(lambda secret: [secret.value], lambda reader: Secret(bytes(reader.take(SECRET_BYTES)))),
-    str: Codec(_write_name, _read_name),
-    tuple[Digest, ...]: Codec(_write_digests, _read_digests),
-    tuple[str, ...]: Codec(_write_names, _read_names),
-    Blob: Codec(_write_blob, _read_blob),
-    tuple[Blob, ...]: Codec(_write_blobs, _read_blobs),
-    FieldVector: Codec(_write_vector, _read_words, below_p=True),
-    Words: Codec(_write_words, _read_words),
+    int: Codec(_write_int, Reader.integer, 8),
+    Digest: Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES))), DIGEST_BYTES),
+    Secret: Codec(lambda secret: [secret.value], lambda reader: Secret(bytes(reader.take(SECRET_BYTES))), SECRET_BYTES),
+    str: Codec(_write_name, _read_name, 8, each=1),
+    tuple[Digest, ...]: Codec(_write_digests, _read_digests, 8, each=DIGEST_BYTES),
+    tuple[str, ...]: Codec(_write_names, _read_names, 8, each=None),
+    Blob: Codec(_write_blob, _read_blob, 8, each=1),
+    tuple[Blob, ...]: Codec(_write_blobs, _read_blobs, 8, each=None),
+    FieldVector: Codec(_write_vector, _read_words, 8, each=8, below_p=True),
+    Words: Codec(_write_words, _read_words, 8, each=8),
 }
 """How every type of field is written and read."""

@@ -9,6 +9,7 @@ from precad.mpc.wires import M
 from precad.protocol import submission
 from precad.protocol.norm_proof import V_BITS
 from precad.protocol.params import Params, Validation
+from precad.protocol.sizes import sizes
 from precad.protocol.triples.dealing import Plan
 
 
@@ -73,27 +74,25 @@ def _validation(params: Params) -> list[Line]:
 
 def _bytes(params: Params) -> list[Line]:
     """Of messages whole, for a client with a name of up to eight bytes."""
-    part_a = 16 + 32 + 32 + 32 + sum(8 + 8 * size for size in submission.part_a_sizes(params).values())
+    size = sizes(params)
+    times = f"{size.part_a / (4 * params.dim):.3f} times"
     lines = [
+        _number("bytes_close", "close", size.close, "A ↔ B: 32 bytes for each of n submissions"),
         _number(
-            "bytes_close", "close", 16 + 32 + 8 + 8 + 32 * params.clients, "A ↔ B: 32 bytes for each of n submissions"
+            "bytes_nonce", "nonce, tally", size.nonce, "A ↔ B, each: D and a nonce; digests of what will be opened"
         ),
-        _number("bytes_nonce", "nonce, tally", 16 + 64, "A ↔ B, each: D and a nonce; digests of what will be opened"),
-        _number("bytes_header", "header", 16 + 32 + 8 + 32 + 16 + 128, "client → both: what its submission is"),
-        _number("bytes_part_a", "part A", part_a, f"client → A: {_times(part_a, params)} a float32 update"),
-        _number("bytes_part_b", "part B", 16 + 32 + 32 + 32, "client → B: a seed, a salt, a commitment"),
+        _number("bytes_header", "header", size.header, "client → both: what its submission is"),
+        _number("bytes_part_a", "part A", size.part_a, f"client → A: {times} a float32 update"),
+        _number("bytes_part_b", "part B", size.part_b, "client → B: a seed, a salt, a commitment"),
     ]
     if params.validation is Validation.PROOF:
-        shape = submission.proof_shape(params)
-        check = 16 + 16 + 64 + 16 + 8 * (shape.entry_wires + shape.bit_wires + 2)
-        lines.append(_number("bytes_check", "check", check, "A ↔ B, for each submission: 8·(d + L)/16 and a few words"))
+        why = "A ↔ B, for each submission: 8·(d + L)/16 and a few words"
+        lines.append(_number("bytes_check", "check", size.validation, why))
     if params.validation is Validation.TRIPLES:
-        plan = Plan(params.dim, params.clients)
-        each, dealt = plan.server_bytes // params.clients, plan.dealer_bytes // params.clients
-        lines.append(_number("bytes_gates", "gates", each, "A ↔ B, for each of n submissions: x − a and masked bits"))
-        lines.append(_number("bytes_deal", "deal", dealt, "dealer → B, for each of n submissions; A gets a seed"))
-    noisy = 16 + 32 + 8 + 8 * params.dim
-    return [*lines, _number("bytes_noisy_share", "noisy share", noisy, "A ↔ B, once a round")]
+        why = "A ↔ B, for each of n submissions: x − a and masked bits"
+        lines.append(_number("bytes_gates", "gates", size.validation, why))
+        lines.append(_number("bytes_deal", "deal", size.deal, "dealer → B, for each of n submissions; A gets a seed"))
+    return [*lines, _number("bytes_noisy_share", "noisy share", size.noisy_share, "A ↔ B, once a round")]
 
 
 def _number(key: str, name: str, value: int, why: str) -> Line:
@@ -106,7 +105,3 @@ def _real(key: str, name: str, value: float, why: str) -> Line:
 
 def _power(key: str, name: str, value: float, why: str) -> Line:
     return Line(key, name, value, f"2^{math.log2(value):.1f}" if value else "0", why)
-
-
-def _times(size: int, params: Params) -> str:
-    return f"{size / (4 * params.dim):.3f} times"

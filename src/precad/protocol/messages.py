@@ -303,6 +303,22 @@ def encode(message: Message) -> bytes:
     return b"".join(parts)
 
 
+def encoded_size(kind: type[Message], **lengths: int) -> int:
+    """How many bytes :func:`encode` makes of a message of this kind.
+
+    Args:
+        kind: The type of the message.
+        lengths: For each vector, list of digests, blob and name of the message, under its name, how many entries or
+            bytes it has.
+    """
+    size = _HEADER.size
+    for name, codec in _LAYOUTS[kind]:
+        if codec.each is None or (codec.each and name not in lengths):
+            raise ValueError(f"the size of {kind.__name__}.{name} does not follow from the lengths {lengths}")
+        size += codec.fixed + -(-codec.each * lengths.get(name, 0) // 8) * 8
+    return size
+
+
 def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
     """The message in ``data``, which must be of the ``expected`` type; anything else is a ``ProtocolError``.
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import Reason
-from precad.protocol.explain import explain
 from precad.protocol.params import Validation
+from precad.protocol.sizes import sizes
 from precad.report.run import RoundFigures, Run
 from precad.report.settings import ReportError, RunSettings
 
@@ -235,16 +235,14 @@ class Figures:
         settings, d, n = self.run.settings, self.run.about.parameters, self.clients
         if settings.protocol != "precad" or d is None or n is None:
             return ()
-        line = {item.key: int(item.value) for item in explain(settings.params(d, n)) if item.key.startswith("bytes_")}
-        between = line.get("bytes_check", line.get("bytes_gates", 0)) * 2
-        once = 2 * (line["bytes_close"] + 2 * line["bytes_nonce"] + line["bytes_noisy_share"])
-        a, b = line["bytes_header"] + line["bytes_part_a"], line["bytes_header"] + line["bytes_part_b"]
+        size = sizes(settings.params(d, n))
+        once = 2 * (size.close + size.nonce + size.tally + size.noisy_share)
         return (
-            Traffic("client → server A", a, "a submission", self.sent),
-            Traffic("client → server B", b, "a submission", self.sent),
-            Traffic("A ↔ B, validation", between, "a submission", self.sent),
+            Traffic("client → server A", size.header + size.part_a, "a submission", self.sent),
+            Traffic("client → server B", size.header + size.part_b, "a submission", self.sent),
+            Traffic("A ↔ B, validation", 2 * size.validation, "a submission", self.sent),
             Traffic("A ↔ B, close and open", once, "a round", self.run.done),
-            *((Traffic("dealer → B", line["bytes_deal"], "a submission", self.sent),) if "bytes_deal" in line else ()),
+            *((Traffic("dealer → B", size.deal, "a submission", self.sent),) if size.deal else ()),
             Traffic("plain training: client → server", 4 * d, "a submission", self.sent),
         )
 

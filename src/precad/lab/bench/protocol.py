@@ -18,6 +18,7 @@ from precad.protocol import aggregation, submission
 from precad.protocol.messages import Check, Gate, Masked, Message, NormOpening, encode
 from precad.protocol.params import Params, Round, Validation
 from precad.protocol.round import Servers, ServerSecrets, Stage, run_round
+from precad.protocol.sizes import sizes
 from precad.protocol.states import Role
 from precad.protocol.triples.dealing import Plan
 
@@ -58,7 +59,7 @@ def run(dim: int, clients: int, validation: Validation, repeats: int = 7) -> dic
         "server_round_ms": ms["A"] + ms["once A"],
         "plain_round_ms": ms["plain"],
         **rounds[0].bytes,
-        **({"bytes_dealer_b": Plan(dim, clients).dealer_bytes // clients} if validation is Validation.TRIPLES else {}),
+        **({"bytes_dealer_b": sizes(params).deal} if validation is Validation.TRIPLES else {}),
         "exchanges": FIXED_EXCHANGES + _validation_exchanges(params),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }

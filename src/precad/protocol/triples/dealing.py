@@ -78,17 +78,6 @@ class Plan:
         """How often the servers exchange messages, whatever the number of clients."""
         return 2 + len(self.layers) + 1
 
-    @cached_property
-    def server_bytes(self) -> int:
-        """What each server sends to the other in a round: the vectors of its messages."""
-        gates = sum(self.gate_sizes(level)["words"] for level in range(len(self.layers) + 1))
-        return 8 * (self.clients * (sum(self.masked_sizes.values()) + 1) + gates)
-
-    @cached_property
-    def dealer_bytes(self) -> int:
-        """What the dealer sends to B in a round besides a seed."""
-        return 8 * sum(self.deal_sizes.values())
-
 
 def plan(round_: Round, clients: Sequence[str]) -> Plan:
     """The sizes of a round with these clients, which must be sorted and distinct: all parties count them alike."""
