@@ -66,8 +66,11 @@ def test_a_run_is_deployed_by_its_own_file(draft: Path) -> None:
     run("task", "new", path, *parties, "--config", folder / "config.toml", "--budget", 9, "--optimiser", "adam")
     expected = replace(config.training.schedule, optimiser=Optimiser.ADAM)
     assert tasks.load(path).training.schedule == expected
+    shown = run("task", "show", path)
+    assert all(line in shown for line in ("final_learning_rate  1.0", "learning_rate  10.0", "optimiser  adam"))
     path.unlink()
     assert "budget" in refuse("task", "new", path, *parties, "--config", folder / "config.toml")
+    assert "--rounds" in refuse("task", "new", path, *parties, "--budget", 3)
     local = replace(config, training=replace(config.training, protocol=Protocol.LDP))
     (folder / "config.toml").write_text(to_toml(local))
     refused = refuse("task", "new", path, *parties, "--config", folder / "config.toml", "--budget", 9)

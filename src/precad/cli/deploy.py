@@ -96,6 +96,8 @@ def task_new(
         table = {**base, **file, **given}
         if "budget" not in table:
             raise ValueError("budget is missing: say with --budget how much ε against a server a client may spend")
+        if "rounds" not in table:
+            raise ValueError("rounds is missing: give --rounds, or a --preset or --config that has it")
         training = build(Hyperparameters, table, "[training]")
         if training.protocol is not Protocol.PRECAD:
             raise ValueError(f"protocol is {training.protocol.value}: two servers deploy precad alone")
@@ -147,7 +149,8 @@ def task_show(path: Annotated[Path, options.TASK], as_json: Annotated[bool, opti
     if as_json:
         print_json(value)
         return
-    lines = value["parameters"] | value["training"]
+    schedule = {name: item for name, item in value["training"].pop("schedule").items() if item is not None}
+    lines = value["parameters"] | value["training"] | schedule
     for server in ("server_a", "server_b"):
         lines[server] = f"{value[server]['name']}, {value[server]['certificate']}"
     lines["clients"] = len(loaded.roster)
