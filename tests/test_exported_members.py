@@ -98,7 +98,7 @@ def test_documentation_uses_public_names_alone(file: Path) -> None:
 
 
 def test_a_private_name_is_noticed() -> None:
-    program = "import precad.mpc\nfrom precad.privacy.accounting import Adversary\nprecad.train"
+    program = "import precad.mpc\nfrom precad.privacy.terms import Adversary\nprecad.train"
     assert set(used(program)) == {"precad.mpc", "precad.privacy.accounting.Adversary", "precad.train"}
 
 

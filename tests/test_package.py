@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import precad
 from precad.cli.app import app
 from precad.lab.bench import arithmetic
-from precad.privacy.ledger import Ledger, Terms
+from precad.privacy.ledger import Ledger
+from precad.privacy.terms import Terms
 from tests.messages import says
 
 run = CliRunner().invoke
@@ -201,7 +202,7 @@ def test_certify_says_what_is_allowed(options: list[str], words: tuple[object, .
 
 def test_ledger_commands(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    book = Ledger(path, Terms(task="00" * 32, dim=1000, sigma=1.0, record_rate=0.05, delta=1e-5))
+    book = Ledger(path, "00" * 32, Terms(sigma=1.0, record_rate=0.05, delta=1e-5, dim=1000))
     for round_ in range(3):
         book.record(round_, ["bank", "lab"])
     assert book.verify() in run(app, ["ledger", "verify", str(path)]).output

@@ -28,12 +28,12 @@ from precad.deployment.task import Task, Training
 from precad.deployment.transport import MemoryTransport
 from precad.mpc.prg import Context, Purpose
 from precad.mpc.secret import Secret
-from precad.privacy.accounting import Adversary
 from precad.privacy.sampling import poisson_sample
+from precad.privacy.terms import Adversary
 from precad.protocol.codec import Blob
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import Sealed, encode
-from precad.protocol.params import Noise, Normalise, Round, Unit, Validation
+from precad.protocol.params import Normalise, Round, Unit, Validation
 from precad.protocol.round import ServerSecrets, run_round
 from precad.protocol.submission import ClientSecrets, Submission
 from precad.protocol.update import Optimiser
@@ -91,7 +91,9 @@ def test_every_unit_normaliser_and_optimiser(
     assert sum(MALICIOUS in outcome.rejected for outcome in played.outcomes) >= 2
 
 
-@pytest.mark.parametrize("change", [{"noise": Noise.CLIENTS}, {"validation": Validation.NONE}, {"client_rate": 1.0}])
+@pytest.mark.parametrize(
+    "change", [{"noise": Adversary.CLIENTS}, {"validation": Validation.NONE}, {"client_rate": 1.0}]
+)
 def test_the_other_variants(change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(replace(BASE, **change), tmp_path, monkeypatch)
 

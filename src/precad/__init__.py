@@ -12,7 +12,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from precad.errors import PrecadError, ProtocolError
-    from precad.privacy.accounting import Adversary
+    from precad.privacy.terms import Adversary
     from precad.protocol.params import Params, Unit
     from precad.protocol.update import Schedule
     from precad.simulation.api import Trained, train
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = public_names(
     __name__,
     {
-        "Adversary": "precad.privacy.accounting",
+        "Adversary": "precad.privacy.terms",
         "AttackContext": "precad.simulation.problem",
         "Figures": "precad.simulation.session",
         "Hyperparameters": "precad.simulation.hyperparameters",

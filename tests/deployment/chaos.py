@@ -224,7 +224,7 @@ def prove(chaos: Chaos) -> dict[str, int]:
 def _check_store(site: Site, role: Role, valid: dict[str, int]) -> Any:
     """Every round is settled or abandoned; the ledger counts each valid submission once."""
     own, task = site.settings(role), site.task
-    ledger = Ledger(own.store, task.terms)
+    ledger = Ledger(own.store, task.digest.hex(), task.terms)
     ledger.verify()
     assert ledger.participations() == valid
     with closing(Store(own.store, task, task.server(role).name)) as store:

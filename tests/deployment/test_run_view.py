@@ -12,7 +12,8 @@ from precad.deployment.run_view import server_source
 from precad.deployment.task import Participants
 from precad.errors import PrecadError
 from precad.lab.attacks import cheating
-from precad.privacy.accounting import Adversary
+from precad.privacy.epsilon import epsilon
+from precad.privacy.terms import Adversary
 from precad.protocol import submission
 from precad.protocol.params import Round
 from precad.protocol.states import Role
@@ -41,7 +42,7 @@ def test_rounds_verdicts_and_costs_are_those_of_the_store(tmp_path: Path) -> Non
     run = source.read()
     assert (run.name, run.done, run.finished) == ("a", 2, False)
     assert [line.selected for line in run.rounds] == [3, 3]
-    assert run.rounds[-1].epsilon_server == consortium.a.ledger.epsilon(Adversary.SERVER, 2)
+    assert run.rounds[-1].epsilon_server == epsilon(consortium.a.ledger.terms, Adversary.SERVER, 2)
     assert run.settings.budget == 8.0
     taken = Figures(run).participation
     assert taken is not None
@@ -75,7 +76,7 @@ def test_a_rejected_submission_was_sent_and_costs_nothing(tmp_path: Path, monkey
     assert (taken.clients, taken.took_part.tolist()) == (("bank", "clinic", "lab"), [[1, 1]] * 3)
     assert taken.rejected.tolist() == [[0, 1], [0, 0], [0, 0]]
     assert "<th scope='row'>bank</th><td>2</td><td>1</td><td>1</td>" in render([run])
-    assert run.rounds[-1].epsilon_server == consortium.a.ledger.epsilon(Adversary.SERVER, 2)
+    assert run.rounds[-1].epsilon_server == epsilon(consortium.a.ledger.terms, Adversary.SERVER, 2)
     consortium.close()
 
 

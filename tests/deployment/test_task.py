@@ -12,8 +12,9 @@ import pytest
 from precad.deployment import task as tasks
 from precad.deployment.keys import Identity
 from precad.deployment.task import Participants, Task
+from precad.privacy.terms import Adversary
 from precad.protocol.digests import model_digest
-from precad.protocol.params import Noise, Normalise, Unit, Validation
+from precad.protocol.params import Normalise, Unit, Validation
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.messages import says
@@ -147,7 +148,7 @@ def test_the_budget_bounds_the_cap() -> None:
 
 def test_the_terms_are_what_a_corrupted_server_sees() -> None:
     assert TASK.terms.record_rate == 1.0
-    records = replace(TASK, bounds=replace(TASK.bounds, unit=Unit.RECORD, noise=Noise.CLIENTS))
+    records = replace(TASK, bounds=replace(TASK.bounds, unit=Unit.RECORD, noise=Adversary.CLIENTS))
     assert records.terms.record_rate == 0.05
     assert records.terms.sigma == pytest.approx(4 / 2**0.5)
 

@@ -8,18 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from precad.privacy import accounting, noise
+from precad.privacy import accounting
 from precad.privacy.accounting import (
     Accountant,
-    Adversary,
     GdpAccountant,
-    Mechanism,
     PldAccountant,
     RdpAccountant,
-    client_mechanism,
     paper_clients_epsilon,
-    record_mechanism,
 )
+from precad.privacy.terms import Adversary, Mechanism, Terms
 from tests.messages import says
 
 ACCOUNTANTS: list[Accountant] = [PldAccountant(interval=1e-3), RdpAccountant(), GdpAccountant()]
@@ -36,7 +33,7 @@ FIGURES = {
 
 
 def seen(adversary: Adversary, sigma: float) -> Mechanism:
-    return record_mechanism(adversary, sigma=sigma, record_rate=0.05, participations=500)
+    return Terms(sigma=sigma, record_rate=0.05, delta=DELTA, dim=1).mechanism(adversary, 500)
 
 
 @pytest.mark.parametrize("sigma", FIGURES)
@@ -164,37 +161,11 @@ def test_composition_against_an_independent_accountant(sigma: float, rate: float
         assert low * (1 - 1e-3) - 1e-12 <= found <= high * 1.05 + 1e-12
 
 
-def test_the_sampling_of_clients_does_not_amplify_a_record() -> None:
-    """PROTOCOL §7a: a client's other records show when it took part. Only T_i matters."""
-    for adversary in Adversary:
-        assert record_mechanism(adversary, sigma=1.0, record_rate=0.05, participations=500).rate == 0.05
-
-
 def test_the_paper_claims_less_than_any_bound_allows() -> None:
     """Counterexample of §7a: C = 30, 599 other records that move the sum tell when the client took part."""
     claimed = paper_clients_epsilon(sigma=1.0, record_rate=0.05, client_rate=0.1, rounds=5000, delta=DELTA)
     assert claimed < 1.07
     assert PldAccountant().epsilon(seen(Adversary.CLIENTS, 1.0), DELTA) > 4.1
-
-
-def test_the_client_unit() -> None:
-    """Server (1, T_i, σ); clients (q, T, √2·σ) if participation is hidden, else (1, T_i, √2·σ)."""
-    known = {"sigma": 1.0, "client_rate": 0.1, "rounds": 50, "participations": 5}
-    assert client_mechanism(Adversary.SERVER, hidden=True, **known) == Mechanism(1.0, 1.0, 5)  # type: ignore[arg-type]
-    assert client_mechanism(Adversary.CLIENTS, hidden=False, **known) == Mechanism(math.sqrt(2), 1.0, 5)  # type: ignore[arg-type]
-    assert client_mechanism(Adversary.CLIENTS, hidden=True, **known) == Mechanism(math.sqrt(2), 0.1, 50)  # type: ignore[arg-type]
-
-
-def test_the_samplers_distance_is_part_of_the_figure() -> None:
-    assert accounting.SAMPLER_DISTANCE == noise.DISTANCE
-    mechanism = seen(Adversary.SERVER, 1.0)
-    plain = PldAccountant().epsilon(mechanism, DELTA)
-    run = accounting.with_sampler(lambda left: PldAccountant().epsilon(mechanism, left), 500, DELTA, 26_010)
-    assert plain <= run < plain * 1.001
-    assert PldAccountant().delta(mechanism, run) + accounting.sampler_delta(500, 26_010, run) <= DELTA
-    assert math.isinf(
-        accounting.with_sampler(lambda left: PldAccountant().epsilon(mechanism, left), 500, 1e-15, 1 << 32)
-    )
 
 
 def test_a_hopeless_mechanism_has_no_epsilon_at_once() -> None:
@@ -208,18 +179,3 @@ def test_a_wider_grid_where_losses_are_large_is_still_a_bound() -> None:
     mechanism = Mechanism(0.1, 1.0, 2)
     exact = accounting.gdp_epsilon(math.sqrt(2) / 0.1, DELTA)
     assert exact <= PldAccountant().epsilon(mechanism, DELTA) < exact * 1.001
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ((0.0, 0.1, 10), ("sigma", 0.05, 0.0)),
-        ((1.0, 1.2, 10), ("rate", "(0, 1]", 1.2)),
-        ((1.0, 0.0, 10), ("rate", "(0, 1]", 0.0)),
-        ((1.0, 0.1, -3), ("rounds", 0, -3)),
-        ((1.0, 0.1, 2.5), ("rounds", 0, 2.5)),
-    ],
-)
-def test_a_wrong_mechanism_is_named(values: tuple[float, float, int], words: tuple[object, ...]) -> None:
-    with pytest.raises(ValueError, match=says(*words)):
-        Mechanism(*values)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from precad.privacy.accounting import Adversary, PldAccountant, client_mechanism
 from precad.privacy.certificate import certified_accuracy
 from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSetting
+from precad.privacy.epsilon import epsilon
+from precad.privacy.terms import Adversary, Terms
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +44,8 @@ def test_the_small_setting_learns_and_certifies(example: ModuleType) -> None:
 
 @pytest.mark.parametrize("setting", [CERTIFIED, CERTIFIED_SMALL])
 def test_it_is_private_for_whole_clients_too(setting: CertifiedSetting) -> None:
-    mechanism = client_mechanism(
-        Adversary.SERVER,
-        sigma=setting.sigma,
-        client_rate=1.0,
-        rounds=setting.rounds,
-        participations=setting.rounds,
-        hidden=False,
-    )
-    assert PldAccountant().epsilon(mechanism, 1e-5) < 1
+    terms = Terms(sigma=setting.sigma, record_rate=1.0, delta=1e-5, dim=setting.dim)
+    assert epsilon(terms, Adversary.SERVER, setting.rounds) < 1
 
 
 def test_the_numbers_of_the_documentation() -> None:

@@ -8,30 +8,29 @@ import pytest
 from typer.testing import CliRunner
 
 from precad.cli.app import app
-from precad.privacy.accounting import Adversary
-from precad.privacy.curve import POINTS, Curve, make
-from precad.privacy.report import Question
+from precad.privacy.curve import POINTS, Curve, privacy_curve
+from precad.privacy.plan import Plan, costs
+from precad.privacy.terms import Adversary
 
 run = CliRunner().invoke
 
 
+WHOLE = Plan(rounds=5000, client_rate=0.1, record_rate=0.05, delta=1e-5)
+
+
 @pytest.fixture(scope="module")
 def curve() -> Curve:
-    return make(Question(rounds=5000, client_rate=0.1, record_rate=0.05, delta=1e-5), (1.0, 1.5, 2.0))
+    return privacy_curve(WHOLE, (1.0, 1.5, 2.0))
 
 
 def test_the_last_points_are_the_figures_of_the_run(curve: Curve) -> None:
-    expected = {(1.0, "server"): 7.524, (1.5, "server"): 3.785, (2.0, "server"): 2.532} | {
-        (1.0, "clients"): 4.138,
-        (1.5, "clients"): 2.344,
-        (2.0, "clients"): 1.636,
-    }
+    """To the last digit what `precad privacy` prints for the same run."""
     assert len(curve.lines) == 6
     for line in curve.lines:
         last = line.points[-1]
         assert (last.epoch, last.rounds) == (25, 5000)
-        figure = expected[line.sigma, line.adversary.value]
-        assert figure - 5e-4 <= last.pld <= figure + 3e-3
+        figures = costs(WHOLE, line.sigma, None).figures[line.adversary]
+        assert (last.pld, last.gdp) == (figures["pld"], figures["gdp"])
 
 
 def test_lines_rise_and_the_papers_lie_below(curve: Curve) -> None:
@@ -52,8 +51,8 @@ def test_the_text_shows_every_line(curve: Curve) -> None:
 
 
 def test_one_sigma_gets_all_the_points() -> None:
-    short = Question(rounds=30, client_rate=0.5, record_rate=0.5, delta=1e-5)
-    lines = make(short, (2.0,)).lines
+    short = Plan(rounds=30, client_rate=0.5, record_rate=0.5, delta=1e-5)
+    lines = privacy_curve(short, (2.0,)).lines
     assert [line.adversary for line in lines] == list(Adversary)
     assert sum(len(line.points) for line in lines) <= POINTS
     assert lines[0].points[0].rounds >= 1

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from precad.privacy.accounting import GdpAccountant, Mechanism, PldAccountant, RdpAccountant, gdp_delta
+from precad.privacy.accounting import GdpAccountant, PldAccountant, RdpAccountant, gdp_delta
 from precad.privacy.groups import MAX_GROUP, direct_delta, generic_delta, group_epsilon, hopeless
+from precad.privacy.terms import Mechanism
 from tests.messages import says
 
 PLD = PldAccountant()

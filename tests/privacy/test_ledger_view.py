@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from precad.privacy.ledger import Ledger, LedgerError, Terms
+from precad.privacy.ledger import Ledger, LedgerError
 from precad.privacy.ledger_view import view
+from precad.privacy.terms import Terms
 from tests.messages import says
 
-TERMS = Terms("ab", 10, 1.0, 0.5, 1e-5)
+TERMS = Terms(sigma=1.0, record_rate=0.5, delta=1e-5, dim=10)
 
 
 def test_it_sees_what_was_counted_while_the_counting_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "led ger?#.sqlite"
-    ledger = Ledger(path, TERMS)
+    ledger = Ledger(path, "ab", TERMS)
     assert view(path).rounds == ()
     assert view(path).last_link == ""
     entry = ledger.record(0, ["b", "a"])

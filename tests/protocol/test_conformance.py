@@ -16,9 +16,10 @@ from precad.mpc import field
 from precad.mpc.prg import Purpose, Stream, digest
 from precad.privacy import clipping
 from precad.privacy.noise import integer_gaussian
+from precad.privacy.terms import Adversary
 from precad.protocol import digests, norm_proof, submission
 from precad.protocol.norm_proof import Challenge
-from precad.protocol.params import Noise, Round, Unit, Validation
+from precad.protocol.params import Round, Unit, Validation
 from precad.protocol.round import ServerSecrets, run_round
 from precad.protocol.states import Opened, Role
 from precad.protocol.submission import Submission
@@ -114,10 +115,10 @@ def noise_of(round_: Round, role: Role) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("validation", Validation)
-@pytest.mark.parametrize("noise", Noise)
+@pytest.mark.parametrize("noise", Adversary)
 @pytest.mark.parametrize("unit", Unit)
 def test_the_opened_sum_is_the_sum_of_updates_and_both_noises(
-    form: str, validation: Validation, noise: Noise, unit: Unit
+    form: str, validation: Validation, noise: Adversary, unit: Unit
 ) -> None:
     """To the last bit, in every variant of PROTOCOL §2."""
     round_ = make_round(validation=validation, noise=noise, unit=unit)
@@ -153,5 +154,5 @@ def test_the_variants_scale_the_noise() -> None:
     assert record.noise_std == pytest.approx(65536 * 2 + math.sqrt(140) + 1)
     assert client.noise_std == 65536 * 30
     for unit, params in ((Unit.RECORD, record), (Unit.CLIENT, client)):
-        less = make_round(unit=unit, noise=Noise.CLIENTS).params
+        less = make_round(unit=unit, noise=Adversary.CLIENTS).params
         assert less.noise_std == pytest.approx(params.noise_std / math.sqrt(2))

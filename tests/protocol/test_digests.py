@@ -11,9 +11,10 @@ import pytest
 from precad.mpc import prg
 from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.secret import Secret
+from precad.privacy.terms import Adversary
 from precad.protocol import digests, norm_proof, submission
 from precad.protocol.messages import Header, PartA, PartB
-from precad.protocol.params import Noise, Unit, Validation
+from precad.protocol.params import Unit, Validation
 from precad.protocol.round import ServerSecrets, run_round
 from tests.protocol.drivers import make_round
 from tests.protocol.test_conformance import honest_submissions
@@ -34,7 +35,7 @@ PARAMS = [
         {"client_bound": 31.0},
         {"noise_multiplier": 1.0 + 2**-40},
         {"validation": Validation.NONE},
-        {"noise": Noise.CLIENTS},
+        {"noise": Adversary.CLIENTS},
         {"unit": Unit.CLIENT},
     )
 ]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from precad.privacy.ledger import Ledger, Terms
+from precad.privacy.ledger import Ledger
+from precad.privacy.terms import Terms
 
 CONFIG = """seed = 1
 evaluate_every = 2
@@ -90,7 +91,7 @@ class FakeRun:
 
     def _write_ledger(self, path: Path, last: int) -> None:
         """Its links are not true ones: the page does not recompute them."""
-        Ledger(path, Terms("ab", self.dim, 2.0, 0.2, 1e-5))
+        Ledger(path, "ab", Terms(sigma=2.0, record_rate=0.2, delta=1e-5, dim=self.dim))
         rows = [(number, json.dumps(sorted(self.names)), f"link {number}") for number in range(last)]
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("DELETE FROM entries")

@@ -13,11 +13,12 @@ from torch.utils.data import TensorDataset
 
 from precad.errors import PrecadError, Reason
 from precad.mpc.prg import Context, Purpose
-from precad.privacy.accounting import Adversary
 from precad.privacy.clipping import encode_clipped
+from precad.privacy.epsilon import epsilon
 from precad.privacy.ledger import Ledger
 from precad.privacy.sampling import poisson_sample
-from precad.protocol.params import Noise, Normalise, Unit, Validation
+from precad.privacy.terms import Adversary
+from precad.protocol.params import Normalise, Unit, Validation
 from precad.protocol.update import Optimiser
 from precad.simulation import aggregators as protocols
 from precad.simulation.clients import SAMPLES
@@ -164,7 +165,7 @@ def test_who_has_spent_its_budget_sits_out() -> None:
     two = hyperparameters().epsilon(Adversary.SERVER, 2, 93)
     run = trainer(client_rate=1.0, budget=(one + two) / 2)
     assert [len(outcome.selected) for outcome in run.rounds()] == [CLIENTS, 0, 0, 0]
-    assert run.epsilon(Adversary.SERVER) == pytest.approx(one)
+    assert run.epsilon(Adversary.SERVER) == one
     with pytest.raises(ValueError, match=says("budget", one / 2)):
         trainer(budget=one / 2)
 
@@ -172,15 +173,15 @@ def test_who_has_spent_its_budget_sits_out() -> None:
 def test_what_each_adversary_sees_of_each_protocol() -> None:
     """Paper, Table 1, and PROTOCOL §7a."""
     seen = {
-        protocol: [hyperparameters(protocol=protocol).noise_seen(adversary) for adversary in Adversary]
+        protocol: [hyperparameters(protocol=protocol).terms(10).sigma_seen(adversary) for adversary in Adversary]
         for protocol in Protocol
     }
     assert seen[Protocol.PRECAD] == [1.0, pytest.approx(math.sqrt(2))]
-    assert seen[Protocol.PLAIN] == [None, None]
-    assert seen[Protocol.CDP] == [None, 1.0]
+    assert seen[Protocol.PLAIN] == [0.0, 0.0]
+    assert seen[Protocol.CDP] == [0.0, 1.0]
     assert seen[Protocol.LDP] == seen[Protocol.DDP] == [1.0, 1.0]
-    weaker = hyperparameters(noise=Noise.CLIENTS)
-    assert [weaker.noise_seen(adversary) for adversary in Adversary] == pytest.approx([math.sqrt(0.5), 1.0])
+    weaker = hyperparameters(noise=Adversary.CLIENTS)
+    assert [weaker.terms(10).sigma_seen(adversary) for adversary in Adversary] == pytest.approx([math.sqrt(0.5), 1.0])
     assert math.isinf(trainer(Protocol.PLAIN).hyperparameters.epsilon(Adversary.SERVER, 3, 10))
     of_client = hyperparameters(unit=Unit.CLIENT).epsilon(Adversary.SERVER, 3, 10)
     assert of_client > hyperparameters().epsilon(Adversary.SERVER, 3, 10)
@@ -194,7 +195,7 @@ def test_the_client_unit_trains_without_clipping_records() -> None:
 
 def test_the_ledger_counts_who_was_selected(tmp_path: Path) -> None:
     run = trainer()
-    run.keep_ledger(lambda terms: Ledger(tmp_path / "ledger", terms))
+    run.keep_ledger(lambda task, terms: Ledger(tmp_path / "ledger", task, terms))
     outcomes = list(run.rounds())
     book = Ledger.load(tmp_path / "ledger")
     book.verify()
@@ -202,8 +203,8 @@ def test_the_ledger_counts_who_was_selected(tmp_path: Path) -> None:
     counts = dict(zip(run.names, run.progress.participations.tolist(), strict=True))
     assert {name: count for name, count in counts.items() if count} == book.participations()
     most = max(counts.values())
-    assert book.epsilon(Adversary.SERVER, most) == run.epsilon(Adversary.SERVER)
-    assert book.epsilon(Adversary.CLIENTS, most) == run.epsilon(Adversary.CLIENTS)
+    for adversary in Adversary:
+        assert epsilon(book.terms, adversary, most) == run.epsilon(adversary)
 
 
 def test_a_model_that_diverges_is_named_with_its_round() -> None:

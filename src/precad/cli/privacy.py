@@ -11,7 +11,7 @@ from precad.cli.output import plain_errors, print_json, working
 
 if TYPE_CHECKING:
     from precad.privacy.nearest import Nearest
-    from precad.privacy.report import Question
+    from precad.privacy.plan import Plan
 
 ledger = typer.Typer(
     name="ledger", help="Read the ledger of who took part, and what it cost in ε.", no_args_is_help=True
@@ -48,11 +48,11 @@ def privacy(
 
     Example: precad privacy --sigma 2 --rounds 500 --delta 1e-6
     """
-    from precad.privacy import report as privacy_report
-    from precad.privacy.accounting import Adversary
+    from precad.privacy.plan import Plan, costs
+    from precad.privacy.terms import Adversary
 
     with plain_errors():
-        question = privacy_report.Question(
+        plan = Plan(
             rounds=rounds,
             client_rate=client_rate,
             record_rate=record_rate,
@@ -65,16 +65,16 @@ def privacy(
             dim=dim,
         )
         if curve:
-            _show_curve(question, sigma, target_epsilon, out, as_json)
+            _show_curve(plan, sigma, target_epsilon, out, as_json)
             return
         with working("accounting"):
-            report = privacy_report.make(question, sigma, target_epsilon)
+            found = costs(plan, sigma, target_epsilon)
     if as_json:
-        print_json(report.as_json())
+        print_json(found.as_json())
         return
     from rich.console import Console
 
-    Console().print(report.as_table(), report.notes(), sep="\n")
+    Console().print(found.as_table(), found.notes(), sep="\n")
 
 
 def certify(
@@ -242,13 +242,13 @@ def ledger_export(
             print_json(book.export())
 
 
-def _show_curve(question: "Question", sigma: float | None, target: float | None, out: Path, as_json: bool) -> None:
-    from precad.privacy import curve as privacy_curve
+def _show_curve(plan: "Plan", sigma: float | None, target: float | None, out: Path, as_json: bool) -> None:
+    from precad.privacy.curve import PAPER_SIGMAS, privacy_curve
 
     if target is not None:
         raise ValueError("--curve takes --sigma, not --target-epsilon")
     with working("accounting for 200 points"):
-        curve = privacy_curve.make(question, privacy_curve.PAPER_SIGMAS if sigma is None else (sigma,))
+        curve = privacy_curve(plan, PAPER_SIGMAS if sigma is None else (sigma,))
     if as_json:
         print_json(curve.as_json())
     else:

@@ -54,7 +54,7 @@ class Client:
         self._connection = connect(path, durable=durable)
         self._own(f"{name} in task {task.digest.hex()}", path)
         with in_words():
-            self.ledger = Ledger(path, task.terms, durable=durable)
+            self.ledger = Ledger(path, task.digest.hex(), task.terms, durable=durable)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -9,16 +9,16 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from precad.deployment import config as settings
 from precad.deployment import receipts
 from precad.deployment.task import Participants, Task
 from precad.errors import Reason
-from precad.privacy.accounting import Adversary
-from precad.privacy.ledger import LedgerError, epsilon_of
+from precad.privacy.epsilon import epsilon
+from precad.privacy.ledger import LedgerError
 from precad.privacy.ledger_view import LedgerView, connect_to_read, view
+from precad.privacy.terms import Adversary
 from precad.report.run import About, RoundFigures, Run, Source, Summary
 from precad.report.settings import ReportError, RunSettings
 
@@ -85,13 +85,9 @@ def _with_costs(task: Task, rounds: list[RoundFigures], counted: list[str], *, h
         counts.update(json.loads(names))
         if number in chosen:
             most = task.training.participations if hidden else max(counts.values(), default=0)
-            server, clients = (_cost(task.terms, adversary, most) for adversary in Adversary)
+            server, clients = (epsilon(task.terms, adversary, most) for adversary in Adversary)
             shown[number] = replace(shown[number], epsilon_server=server, epsilon_clients=clients)
     return shown
-
-
-_cost = lru_cache(maxsize=4096)(epsilon_of)
-"""A page that is looked at every second does not account for all its points again."""
 
 
 def _settings(task: Task, *, hidden: bool) -> RunSettings:

@@ -56,7 +56,7 @@ class Server:
             raise ValueError("the initial model is not the one that the task names")
         self.store = Store(path, task, self.identity.name, durable=durable)
         self.store.start_from(Model.initial(model, task.training.schedule.optimiser))
-        self.ledger = Ledger(path, task.terms, durable=durable)
+        self.ledger = Ledger(path, task.digest.hex(), task.terms, durable=durable)
         self._current: Replay | None = None
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ def of(config: ServerConfig) -> dict[str, Any]:
     with closing(Store(config.store, task, identity.name)) as store:
         row, opened, model = store.last_round(), store.opened_rounds(), store.model()
     with in_words():
-        counts = Ledger(config.store, task.terms).participations()
+        counts = Ledger(config.store, task.digest.hex(), task.terms).participations()
     cap = task.training.participations
     return {
         "server": identity.name,

@@ -5,7 +5,6 @@ client, a key, is to begin a new task, with a new ledger.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -20,10 +19,11 @@ from precad.deployment.keys import Identity, IdentityTable
 from precad.files import write_file
 from precad.mpc.fixed_point import check_positive
 from precad.mpc.prg import DIGEST_BYTES, Digest, digest
-from precad.privacy.ledger import Terms, epsilon_of
+from precad.privacy.epsilon import epsilon, most_participations
+from precad.privacy.terms import Adversary, Terms
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import VERSION
-from precad.protocol.params import Noise, Normalise, Params, Round, Unit, Validation
+from precad.protocol.params import Normalise, Params, Round, Unit, Validation
 from precad.protocol.states import Role
 from precad.protocol.update import Schedule, normaliser
 from precad.tables import build, parse_json, to_table
@@ -150,23 +150,22 @@ class Task:
 
     @property
     def terms(self) -> Terms:
-        """What a participation costs, for the ledger. One server's noise is what a corrupted server does not know."""
-        sigma = self.bounds.noise_multiplier / (math.sqrt(2) if self.bounds.noise is Noise.CLIENTS else 1)
-        rate = 1.0 if self.bounds.unit is Unit.CLIENT else self.training.record_rate
-        return Terms(self.digest.hex(), self.bounds.dim, sigma, rate, self.training.delta)
+        """What a participation costs."""
+        return self.bounds.terms(self.training.record_rate, self.training.delta)
 
-    @cached_property
+    @property
     def epsilon(self) -> float:
-        """What T_i participations cost against a server, by the rigorous accountant, which is slow to load."""
-        from precad.privacy.accounting import Adversary
-
-        return epsilon_of(self.terms, Adversary.SERVER, self.training.participations)
+        """What T_i participations cost against a server."""
+        return epsilon(self.terms, Adversary.SERVER, self.training.participations)
 
     def check_budget(self) -> None:
         """Refuse a cap on participations that costs more than the budget."""
         cap, budget = self.training.participations, self.training.budget
         if self.epsilon > budget:
-            raise ValueError(f"{cap} participations cost ε = {self.epsilon:.3f}, above the budget {budget}")
+            paid = most_participations(self.terms, budget, cap)
+            raise ValueError(
+                f"{cap} participations cost ε = {self.epsilon:.3f}, above the budget {budget}, which pays for {paid}"
+            )
 
     def with_member(self, identity: Identity, records: int) -> "Task":
         """The task with one more client."""

@@ -1,8 +1,8 @@
-"""What a run costs a client in (ε, δ), against each adversary (PROTOCOL §7, §7a; paper, Theorem 1).
+"""Accountants: from what an adversary sees to (ε, δ) (PROTOCOL §7, §7a; paper, Theorem 1).
 
 Neighbouring data sets differ in one record (or client) that is replaced by a null one, whose gradient is zero. What an
-adversary sees of it is a Poisson-subsampled Gaussian mechanism, composed: a :class:`Mechanism` says all that an
-accountant needs.
+adversary sees of it is a Poisson-subsampled Gaussian mechanism, composed: a ``Mechanism``. The figure of a run is
+:func:`precad.privacy.epsilon.epsilon`; nothing else enforces a budget.
 
 **The paper's figure against clients only is not valid for records** (Theorem 1, case 2): all records of a client share
 one selection, so the sampling of clients never amplifies a record. :func:`paper_clients_epsilon` computes it, for
@@ -10,9 +10,7 @@ comparison.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from typing import Protocol
 
@@ -21,80 +19,9 @@ from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import optimize, special
 
-SAMPLER_DISTANCE = 2.0**-74
-"""η, :data:`precad.privacy.noise.DISTANCE`; not imported, since loading compiled code would double the start-up."""
-MIN_SIGMA = 0.05
-"""With less noise ε is in the hundreds after one round: there is nothing to account for."""
-MAX_SIGMA = 1e9
-MIN_RATE = 1e-18
-"""With smaller rates, or more noise, floats underflow; nobody runs either."""
-MAX_SHIFT = 40.0
-"""Runs that are so many standard deviations apart have ε above 700, which is given as infinity."""
+from precad.privacy.terms import Mechanism
 
 _ORDERS = (*range(2, 64), 128, 256, 512, 1024)  # whole ones: exact sums, where others are slow and may not converge
-
-
-class Adversary(Enum):
-    """Who looks."""
-
-    SERVER = "server"
-    """One server and all other clients: it knows its own noise and when the client took part."""
-    CLIENTS = "clients"
-    """All other clients: they see the models, under the noise of both servers."""
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """A Gaussian mechanism on a Poisson sample, repeated."""
-
-    noise_multiplier: float
-    """σ as this adversary sees it: standard deviation over sensitivity."""
-    rate: float
-    """The probability that the record (or client) is in a sample."""
-    steps: int
-    """How often the mechanism runs."""
-
-    def __post_init__(self) -> None:
-        if not MIN_SIGMA <= self.noise_multiplier <= MAX_SIGMA:
-            raise ValueError(
-                f"sigma must be a finite number of at least {MIN_SIGMA}, got {self.noise_multiplier}; "
-                f"at most {MAX_SIGMA:g}"
-            )
-        if not MIN_RATE <= self.rate <= 1:
-            raise ValueError(f"a sampling rate must be in (0, 1], got {self.rate}; at least {MIN_RATE:g}")
-        if type(self.steps) is not int or self.steps < 0:
-            raise ValueError(f"the number of rounds must be a whole number of at least 0, got {self.steps}")
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether no accountant need be asked: rate·√T/σ is above :data:`MAX_SHIFT`."""
-        return self.rate * math.sqrt(self.steps) > MAX_SHIFT * self.noise_multiplier
-
-
-def record_mechanism(adversary: Adversary, *, sigma: float, record_rate: float, participations: int) -> Mechanism:
-    """What an adversary sees of one record: rate p_i, T_i rounds, and one server's noise or both servers'.
-
-    ``sigma`` is each server's noise over the sensitivity R'. The noise mode "clients only" divides it by √2 before.
-    """
-    seen = sigma if adversary is Adversary.SERVER else math.sqrt(2) * sigma
-    return Mechanism(seen, record_rate, participations)
-
-
-def client_mechanism(
-    adversary: Adversary, *, sigma: float, client_rate: float, rounds: int, participations: int, hidden: bool
-) -> Mechanism:
-    """What an adversary sees of one client: as for a record with p_i = 1, unless participation is hidden from it.
-
-    Only then, and only against clients, the sampling of clients counts: rate q, all T rounds.
-    """
-    if adversary is Adversary.CLIENTS and hidden:
-        return Mechanism(math.sqrt(2) * sigma, client_rate, rounds)
-    return record_mechanism(adversary, sigma=sigma, record_rate=1.0, participations=participations)
-
-
-def expected_cap(client_rate: float, rounds: int) -> int:
-    """⌈q·T⌉: the usual cap on T_i, free of float error."""
-    return max(min(1, rounds), math.ceil(client_rate * rounds - 1e-9))
 
 
 class Accountant(Protocol):
@@ -115,12 +42,13 @@ class Accountant(Protocol):
 
 @dataclass(frozen=True)
 class PldAccountant:
-    """Privacy loss distributions, by Google's library: rigorous, and tight to four digits. The default."""
+    """Privacy loss distributions, by Google's library: rigorous, and tight to four digits."""
 
     interval: float = 5e-4
     """The grid of privacy losses. Each is rounded against us, so on a coarser grid the figure is a bound too.
 
-    It is widened by 1/(2σ)² where σ < ½: losses, and ε, are larger there.
+    Every ε of a run is on this one; groups and certificates need many δ(ε), and say which coarser one they take. It is
+    widened by 1/(2σ)² where σ < ½: losses, and ε, are larger there.
     """
     replace_one: bool = False
     """Neighbours differ in one record exchanged for another, not for a null one."""
@@ -143,6 +71,10 @@ class PldAccountant:
         if mechanism.hopeless:
             return 1.0
         return float(_composed(mechanism, self.interval, self.replace_one).get_delta_for_epsilon(epsilon))
+
+
+EXCHANGED = PldAccountant(replace_one=True)
+"""For comparison: what it costs where a record may be exchanged for another."""
 
 
 @dataclass(frozen=True)
@@ -207,34 +139,7 @@ def paper_clients_epsilon(*, sigma: float, record_rate: float, client_rate: floa
     return GdpAccountant().epsilon(claimed, delta)
 
 
-def with_sampler(epsilon_at: Callable[[float], float], steps: int, delta: float, draws: int) -> float:
-    """The ε of what is left of δ after :func:`sampler_delta`, which grows with ε; infinite if nothing is left.
-
-    The result is checked: what is left of δ at this ε suffices.
-    """
-    epsilon = epsilon_at(delta)
-    for _ in range(100):
-        left = delta - sampler_delta(steps, draws, epsilon)
-        if left <= 0:
-            return math.inf
-        needed = epsilon_at(left)
-        if needed <= epsilon:
-            return epsilon
-        epsilon = needed * (1 + 1e-9)
-    return math.inf
-
-
-def draws_seen(adversary: Adversary, dim: int) -> int:
-    """The numbers drawn in a round whose law protects: of d for one server's noise, of 2·d for both."""
-    return dim if adversary is Adversary.SERVER else 2 * dim
-
-
-def sampler_delta(steps: int, draws: int, epsilon: float) -> float:
-    """(1 + e^ε)·T·draws·η: what the noise sampler's distance η from its law adds to δ (PROTOCOL §6)."""
-    return (1 + math.exp(min(700.0, epsilon))) * steps * draws * SAMPLER_DISTANCE
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _composed(mechanism: Mechanism, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
     width = interval * max(1.0, (2 * mechanism.noise_multiplier) ** -2)
     return _once(mechanism.noise_multiplier, mechanism.rate, width, replace_one).self_compose(mechanism.steps)

@@ -25,8 +25,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.privacy.accounting import SAMPLER_DISTANCE, Mechanism, gdp_delta
+from precad.privacy.accounting import gdp_delta
 from precad.privacy.groups import MAX_GROUP, Curve, direct_delta, generic_delta
+from precad.privacy.terms import SAMPLER_DISTANCE, Mechanism
 
 FORGERY = 2.0**-55
 """The probability that one false submission is accepted (docs/security.md, Theorem 1)."""

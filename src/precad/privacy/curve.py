@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from precad.privacy.accounting import Adversary, GdpAccountant, PldAccountant, gdp_epsilon
-from precad.privacy.report import Question
+from precad.privacy.accounting import GdpAccountant, gdp_epsilon
+from precad.privacy.plan import Plan
+from precad.privacy.terms import Adversary
 
 POINTS = 200
 """In all lines together."""
 PAPER_SIGMAS = (1.0, 1.5, 2.0)
 
-_ACCOUNTANT = PldAccountant(interval=2e-3)  # coarse, and so too large, by less than 0.002 at T = 5000
 _WIDTH, _HEIGHT = 64, 20
 _MARKS = {Adversary.SERVER: "●▲■◆", Adversary.CLIENTS: "○△□◇"}
 
@@ -34,7 +34,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class CurveLine:
     """One σ and one adversary."""
 
     sigma: float
@@ -49,7 +49,7 @@ class Curve:
     delta: float
     rounds_per_epoch: float
     """1/(p·q): after so many rounds each record was used once, on average."""
-    lines: tuple[Line, ...]
+    lines: tuple[CurveLine, ...]
 
     def as_json(self) -> dict[str, Any]:
         """For machines: every point; ``null`` where there is no ε."""
@@ -89,37 +89,33 @@ class Curve:
         return "\n".join([title, *key, "", *rows, *axis])
 
 
-def make(question: Question, sigmas: Sequence[float]) -> Curve:
+def privacy_curve(plan: Plan, sigmas: Sequence[float]) -> Curve:
     """:data:`POINTS` points at most, evenly spaced up to T: one an epoch, if that many suffice."""
-    epoch = round(1 / (question.client_rate * question.record_rate), 9)
-    count, epochs = POINTS // (2 * len(sigmas)), round(question.rounds / epoch)
+    epoch = round(1 / (plan.client_rate * plan.record_rate), 9)
+    count, epochs = POINTS // (2 * len(sigmas)), round(plan.rounds / epoch)
     if count // 2 <= epochs < count:
         count = epochs
-    stops = sorted({max(1, round(question.rounds * i / count)) for i in range(1, count + 1)})
+    stops = sorted({max(1, round(plan.rounds * i / count)) for i in range(1, count + 1)})
     return Curve(
-        question.delta,
+        plan.delta,
         epoch,
         tuple(
-            Line(sigma, adversary, tuple(_point(question, sigma, adversary, stop, epoch) for stop in stops))
+            CurveLine(sigma, adversary, tuple(_point(plan, sigma, adversary, stop, epoch) for stop in stops))
             for sigma in sigmas
             for adversary in Adversary
         ),
     )
 
 
-def _point(question: Question, sigma: float, adversary: Adversary, rounds: int, epoch: float) -> Point:
+def _point(plan: Plan, sigma: float, adversary: Adversary, rounds: int, epoch: float) -> Point:
     """A client that takes part T_i times in T rounds has done so ⌈T_i·t/T⌉ times after t of them."""
-    so_far = replace(question, rounds=rounds, participations=-(-question.cap * rounds // question.rounds))
-    mu = question.group * GdpAccountant().mu(so_far.mechanism(adversary, sigma))
-    return Point(
-        rounds / epoch,
-        rounds,
-        so_far.epsilon(_ACCOUNTANT, adversary, sigma),
-        gdp_epsilon(mu, question.delta),
-    )
+    so_far = replace(plan, rounds=rounds, participations=-(-plan.cap * rounds // plan.rounds))
+    mechanism = so_far.terms(sigma).mechanism(adversary, so_far.cap)
+    gdp = gdp_epsilon(plan.group * GdpAccountant().mu(mechanism), plan.delta)
+    return Point(rounds / epoch, rounds, so_far.epsilon(adversary, sigma), gdp)
 
 
-def _mark(line: Line, sigmas: list[float]) -> str:
+def _mark(line: CurveLine, sigmas: list[float]) -> str:
     marks = _MARKS[line.adversary]
     return marks[sigmas.index(line.sigma) % len(marks)]
 

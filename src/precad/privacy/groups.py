@@ -15,7 +15,8 @@ from functools import lru_cache
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
-from precad.privacy.accounting import MAX_SHIFT, MIN_SIGMA, Accountant, Mechanism, PldAccountant
+from precad.privacy.accounting import Accountant, PldAccountant
+from precad.privacy.terms import MAX_SHIFT, MIN_SIGMA, Mechanism
 
 MAX_GROUP = 1000
 """Larger groups are not accounted for: no privacy is left for them, and the mixture has as many parts as members."""

@@ -4,8 +4,6 @@ A client counts a round when it *sends*, before the first byte leaves; a server 
 transaction of SQLite and one link of a hash chain, so a round is in the ledger whole or not at all, is never
 counted twice, and no entry can be changed, removed or inserted without breaking every link after it. Who keeps the
 last link elsewhere notices a ledger that was cut off or written anew.
-
-The accountant is loaded when a figure is asked for, not before: a client that only counts starts in half the time.
 """
 
 import csv
@@ -16,38 +14,16 @@ import os
 import sqlite3
 import threading
 import weakref
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from precad.errors import PrecadError
 from precad.mpc.prg import Digest, check_name, digest
-
-if TYPE_CHECKING:
-    from precad.privacy.accounting import Adversary
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a participation costs: the same for all rounds of a task. A change is a new task, and a new ledger."""
-
-    task: str
-    """The task's digest, in hexadecimal."""
-    dim: int
-    sigma: float
-    record_rate: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        if type(self.task) is not str or type(self.dim) is not int:
-            raise ValueError(f"a ledger's terms have a task and a dimension, got {self.task!r} and {self.dim!r}")
-        if not all(isinstance(value, int | float) for value in (self.sigma, self.record_rate, self.delta)):
-            raise ValueError(f"a ledger's terms are numbers, got {self}")
-        if not (0 <= self.sigma < math.inf and 0 < self.record_rate <= 1 and 0 < self.delta < 1 and self.dim >= 1):
-            raise ValueError(f"a ledger's terms have σ ≥ 0, p in (0, 1], δ in (0, 1) and d ≥ 1, got {self}")
+from precad.privacy.epsilon import epsilon
+from precad.privacy.terms import Adversary, Terms
 
 
 @dataclass(frozen=True)
@@ -71,7 +47,10 @@ class Ledger:
     simulations: what is counted then outlives the process, but not a power cut.
     """
 
-    def __init__(self, path: Path, terms: Terms, *, durable: bool = True) -> None:
+    def __init__(self, path: Path, task: str, terms: Terms, *, durable: bool = True) -> None:
+        """Open or begin the ledger of the task with this digest, in hexadecimal."""
+        if terms != Terms(**{name: getattr(terms, name) for name in _TERMS}):
+            raise ValueError(f"a ledger counts one record or client under the noise of two servers, got {terms}")
         self._terms = terms
         self._path = path
         self._turn = threading.Lock()
@@ -82,10 +61,10 @@ class Ledger:
         with self._transaction() as connection:
             for statement in _SCHEMA:
                 connection.execute(statement)
-            connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(asdict(terms)),))
-            (stored,) = connection.execute("SELECT json FROM terms").fetchone()
-        if stored != _canonical(asdict(terms)):
-            raise LedgerError(f"{path} is the ledger of other terms: {stored}")
+            connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(task, terms),))
+            (self._stored,) = connection.execute("SELECT json FROM terms").fetchone()
+        if read_terms(self._stored) != (task, terms):
+            raise LedgerError(f"{path} is the ledger of other terms: {self._stored}")
 
     @classmethod
     def load(cls, path: Path) -> "Ledger":
@@ -95,9 +74,10 @@ class Ledger:
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
                 (stored,) = connection.execute("SELECT json FROM terms").fetchone()
-            return cls(path, Terms(**json.loads(stored)))
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            task, terms = read_terms(stored)
+        except (sqlite3.DatabaseError, TypeError, LedgerError) as error:
             raise LedgerError(f"{path} is not a ledger: {error}") from None
+        return cls(path, task, terms)
 
     @property
     def terms(self) -> Terms:
@@ -121,7 +101,7 @@ class Ledger:
                     raise LedgerError(f"round {round_} is in the ledger with other participants")
                 return entry
             last = connection.execute("SELECT link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-            link = _link(self._terms, last[0] if last else "", round_, names)
+            link = _link(self._stored, last[0] if last else "", round_, names)
             connection.execute(
                 "INSERT INTO entries (round, participants, link) VALUES (?, ?, ?)", (round_, json.dumps(names), link)
             )
@@ -136,47 +116,27 @@ class Ledger:
         with self._mine():
             return dict(self._connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
-    def epsilon(self, adversary: "Adversary", participations: int) -> float:
-        """What so many participations cost: :func:`epsilon_of` the ledger's terms."""
-        return epsilon_of(self._terms, adversary, participations)
-
-    def would_exceed(self, clients: Iterable[str], budget: float) -> frozenset[str]:
-        """Those of ``clients`` whose next round would cost more than ``budget`` against a server: they sit out.
-
-        ε grows with the count, so few counts are computed, by bisection.
-        """
-        from precad.privacy.accounting import Adversary
-
-        counts = self.participations()
-        names = list(clients)
-        known = sorted({counts.get(name, 0) for name in names})
-        within = bisect_left(known, True, key=lambda count: self.epsilon(Adversary.SERVER, count + 1) > budget)
-        beyond = set(known[within:])
-        return frozenset(name for name in names if counts.get(name, 0) in beyond)
-
     def entries(self) -> list[Entry]:
         """All rounds, in the order in which they were counted."""
         return self._contents()[0]
 
     def verify(self) -> str:
         """Recompute every link and every count; the last link, or a :class:`LedgerError` that names the first fault."""
-        return _check(self._terms, *self._contents())
+        return _check(self._stored, *self._contents())
 
     def export(self) -> dict[str, Any]:
         """Everything an auditor needs to recompute each figure: terms, rounds, counts, ε, and the last link.
 
         ε is None where there is none. All is read at one moment, whoever else writes.
         """
-        from precad.privacy.accounting import Adversary
-
         entries, counts = self._contents()
-        last = _check(self._terms, entries, counts)
+        last = _check(self._stored, entries, counts)
         costs = {
-            count: {adversary.value: _finite(self.epsilon(adversary, count)) for adversary in Adversary}
+            count: {adversary.value: _finite(epsilon(self._terms, adversary, count)) for adversary in Adversary}
             for count in sorted(set(counts.values()))
         }
         return {
-            "terms": asdict(self._terms),
+            "terms": json.loads(self._stored),
             "rounds": [asdict(entry) for entry in entries],
             "clients": {name: {"participations": count, "epsilon": costs[count]} for name, count in counts.items()},
             "digest": last,
@@ -187,8 +147,6 @@ class Ledger:
 
         A name that a spreadsheet would take for a formula has an apostrophe before it.
         """
-        from precad.privacy.accounting import Adversary
-
         exported = self.export()
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
@@ -223,23 +181,19 @@ class Ledger:
             yield
 
 
-def epsilon_of(terms: Terms, adversary: "Adversary", participations: int) -> float:
-    """What so many participations cost, by the rigorous accountant, the sampler's distance included.
-
-    Infinite where no ε holds at this δ.
-    """
-    from precad.privacy.accounting import MIN_SIGMA, PldAccountant, draws_seen, record_mechanism, with_sampler
-
-    if participations and terms.sigma < MIN_SIGMA:
-        return math.inf
-    mechanism = record_mechanism(
-        adversary, sigma=terms.sigma, record_rate=terms.record_rate, participations=participations
-    )
-    draws = draws_seen(adversary, terms.dim)
-    accountant = PldAccountant(interval=1e-3)
-    return with_sampler(lambda left: accountant.epsilon(mechanism, left), participations, terms.delta, draws)
+def read_terms(stored: str) -> tuple[str, Terms]:
+    """The task and the terms of a ledger, from its file; a :class:`LedgerError` if they are none."""
+    try:
+        value = json.loads(stored)
+        task, terms = value.pop("task"), Terms(**value)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise LedgerError(f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored}: {error}") from None
+    if type(task) is not str or value.keys() != set(_TERMS):
+        raise LedgerError(f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored}")
+    return task, terms
 
 
+_TERMS = ("sigma", "record_rate", "delta", "dim")
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS terms (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS entries (
@@ -278,7 +232,7 @@ def _entry(row: tuple[int, str, str]) -> Entry:
     return Entry(row[0], tuple(names), row[2])
 
 
-def _check(terms: Terms, entries: list[Entry], claimed: dict[str, int]) -> str:
+def _check(terms: str, entries: list[Entry], claimed: dict[str, int]) -> str:
     """The last link, if every link and every count is what the rounds say."""
     link, counts = "", dict[str, int]()
     for entry in entries:
@@ -295,15 +249,17 @@ def _check(terms: Terms, entries: list[Entry], claimed: dict[str, int]) -> str:
     return link
 
 
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
-def _link(terms: Terms, previous: str, round_: int, participants: tuple[str, ...]) -> str:
+def _link(terms: str, previous: str, round_: int, participants: tuple[str, ...]) -> str:
     """H(terms, link before, round, participants)."""
-    start: Digest = digest(b"precad ledger", _canonical(asdict(terms)).encode(), previous.encode())
+    start: Digest = digest(b"precad ledger", terms.encode(), previous.encode())
     return digest(b"precad entry", start, str(round_).encode(), *(name.encode() for name in participants)).hex()
 
 
-def _canonical(value: dict[str, Any]) -> str:
+def _canonical(task: str, terms: Terms) -> str:
+    """As they stand in the file, and so in every link."""
+    value = {"task": task} | {name: getattr(terms, name) for name in _TERMS}
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

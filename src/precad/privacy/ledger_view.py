@@ -1,12 +1,12 @@
 """A ledger that is only looked at: nothing is written, and whoever counts goes on counting."""
 
-import json
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from precad.privacy.ledger import LedgerError, Terms
+from precad.privacy.ledger import LedgerError, read_terms
+from precad.privacy.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def view(path: Path) -> LedgerView:
             (stored,) = connection.execute("SELECT json FROM terms").fetchone()
             rows = connection.execute("SELECT round, participants FROM entries ORDER BY number").fetchall()
             last = connection.execute("SELECT link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-        return LedgerView(Terms(**json.loads(stored)), tuple(rows), last[0] if last else "")
-    except (sqlite3.Error, ValueError, TypeError) as error:
+        return LedgerView(read_terms(stored)[1], tuple(rows), last[0] if last else "")
+    except (sqlite3.Error, TypeError, LedgerError) as error:
         raise LedgerError(f"{path} is not a ledger that can be read: {error}") from None
 
 

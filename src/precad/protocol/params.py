@@ -8,6 +8,7 @@ from functools import cached_property
 from precad.mpc import fixed_point
 from precad.mpc.prg import Context, Digest, digest
 from precad.privacy import clipping, noise
+from precad.privacy.terms import Adversary, Terms
 
 MIN_NOISE_STD = 8
 """In grid units: both servers' rounded noises then sum to one rounded noise, within 2^-800 (security.md, Lemma 7)."""
@@ -22,15 +23,6 @@ class Validation(Enum):
     """By Beaver triples from a dealer and a comparison gate: the paper's own protocol (PROTOCOL §5)."""
     NONE = "none"
     """Not at all: the paper's faster version. Privacy holds; one malicious client can set the sum to anything."""
-
-
-class Noise(Enum):
-    """Whom each server's noise alone protects against."""
-
-    SERVER = "server"
-    """One corrupted server and all other clients: each server adds σ·R' (paper, Table 1)."""
-    CLIENTS = "clients"
-    """Clients only: each server adds σ·R'/√2."""
 
 
 class Unit(Enum):
@@ -69,7 +61,8 @@ class Params:
     noise_multiplier: float
     """σ: each server's noise has standard deviation σ times the sensitivity."""
     validation: Validation = Validation.PROOF
-    noise: Noise = Noise.SERVER
+    noise: Adversary = Adversary.SERVER
+    """Who sees σ: each server adds σ·R', or σ·R'/√2 where the noise is to protect against clients only."""
     unit: Unit = Unit.RECORD
 
     def __post_init__(self) -> None:
@@ -113,8 +106,16 @@ class Params:
     @cached_property
     def noise_std(self) -> float:
         """The standard deviation of each server's noise in grid units: σ·R'·2^f, or σ·R'·2^f/√2."""
-        std = math.ldexp(self.noise_multiplier * self.sensitivity, self.fractional_bits)
-        return std if self.noise is Noise.SERVER else std / math.sqrt(2)
+        return self.noise.noise_of_each(math.ldexp(self.noise_multiplier * self.sensitivity, self.fractional_bits))
+
+    def terms(self, record_rate: float, delta: float) -> Terms:
+        """What a participation costs at δ, if a record is in a sample with probability ``record_rate``."""
+        return Terms(
+            sigma=self.noise.noise_of_each(self.noise_multiplier),
+            record_rate=1.0 if self.unit is Unit.CLIENT else record_rate,
+            delta=delta,
+            dim=self.dim,
+        )
 
 
 @dataclass(frozen=True)

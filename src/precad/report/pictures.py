@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from precad.files import whole_file
-from precad.privacy.accounting import Adversary
-from precad.privacy.curve import Curve, Line
+from precad.privacy.curve import Curve, CurveLine
+from precad.privacy.terms import Adversary
 
 
 def draw_run(metrics: Iterable[dict[str, Any]], title: str, path: Path, *, note: str = "") -> None:
@@ -64,7 +64,7 @@ def _curve(axes: Axes, lines: list[dict[str, Any]], key: str, label: str, style:
         axes.plot(*zip(*points, strict=True), style, label=label)
 
 
-def _line(axes: Axes, line: Line, colour: str) -> None:
+def _line(axes: Axes, line: CurveLine, colour: str) -> None:
     style = "-" if line.adversary is Adversary.SERVER else "--"
     epochs = [point.epoch for point in line.points]
     bounds = [point.pld if math.isfinite(point.pld) else math.nan for point in line.points]

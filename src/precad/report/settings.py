@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
-from precad.protocol.params import Noise, Params, Unit, Validation
+from precad.privacy.terms import Adversary
+from precad.protocol.params import Params, Unit, Validation
 
 
 class ReportError(PrecadError):
@@ -31,7 +32,7 @@ class RunSettings:
     delta: float
     protocol: str
     validation: Validation
-    noise: Noise
+    noise: Adversary
     unit: Unit
     normalise: str
     budget: float | None
@@ -85,7 +86,7 @@ def _settings(table: Mapping[str, Any]) -> RunSettings:
         delta=_number("delta", training.get("delta", 1e-5)),
         protocol=str(training.get("protocol", "precad")),
         validation=Validation(training.get("validation", "proof")),
-        noise=Noise(training.get("noise", "server")),
+        noise=Adversary(training.get("noise", "server")),
         unit=Unit(training.get("unit", "record")),
         normalise=str(training.get("normalise", "constant")),
         budget=None if "budget" not in training else _number("budget", training["budget"]),

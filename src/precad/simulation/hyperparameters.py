@@ -1,15 +1,15 @@
 """What a training run is, apart from its model and data: the paper's symbols, checked at birth."""
 
-import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import get_type_hints
 
 from precad.mpc.fixed_point import check_positive
-from precad.privacy.accounting import Adversary, Mechanism, PldAccountant, draws_seen, with_sampler
-from precad.protocol.params import Noise, Normalise, Params, Unit, Validation
+from precad.privacy.epsilon import epsilon, most_participations
+from precad.privacy.terms import Adversary, Terms
+from precad.protocol.params import Normalise, Params, Unit, Validation
 from precad.protocol.update import Optimiser, Schedule, normaliser
 from precad.tables import choose
 
@@ -55,7 +55,7 @@ class Hyperparameters:
     optimiser: Optimiser = Optimiser.SGD
     protocol: Protocol = Protocol.PRECAD
     validation: Validation = Validation.PROOF
-    noise: Noise = Noise.SERVER
+    noise: Adversary = Adversary.SERVER
     unit: Unit = Unit.RECORD
     normalise: Normalise = Normalise.CONSTANT
     defence: str | None = None
@@ -128,42 +128,33 @@ class Hyperparameters:
             valid=valid,
         )
 
-    def noise_seen(self, adversary: Adversary) -> float | None:
-        """σ as an adversary sees it, or None if nothing protects against it (paper, Table 1)."""
-        sigma = self.noise_multiplier
+    def terms(self, dim: int) -> Terms:
+        """What a participation costs, whoever adds the noise (paper, Table 1)."""
+        precad = self.params(dim, clients=1).terms(self.record_rate, self.delta)
         if self.protocol is Protocol.PRECAD:
-            each = sigma if self.noise is Noise.SERVER else sigma / math.sqrt(2)
-            return each if adversary is Adversary.SERVER else math.sqrt(2) * each
-        if self.protocol is Protocol.PLAIN or (self.protocol is Protocol.CDP and adversary is Adversary.SERVER):
-            return None
-        return sigma
+            return precad
+        unknown_to_server = int(self.protocol in (Protocol.LDP, Protocol.DDP))
+        unknown_to_clients = int(self.protocol is not Protocol.PLAIN)
+        return replace(
+            precad,
+            sigma=self.noise_multiplier,
+            unknown_to_server=unknown_to_server,
+            unknown_to_clients=unknown_to_clients,
+        )
 
     def epsilon(self, adversary: Adversary, participations: int, dim: int) -> float:
-        """What so many rounds cost, by the rigorous accountant (PROTOCOL §7a).
+        """What so many rounds cost a record, or a client: :func:`precad.privacy.epsilon.epsilon` of this run's terms.
 
-        Infinite without protection, and where so little of it is left that the sampler's distance exceeds δ
-        (from ε ≈ 20 on).
+        Infinite where nothing protects against this adversary.
         """
-        sigma = self.noise_seen(adversary)
-        if sigma is None:
-            return math.inf if participations else 0.0
-        rate = self.record_rate if self.unit is Unit.RECORD else 1.0
-        mechanism = Mechanism(sigma, rate, participations)
-        draws = draws_seen(adversary, dim)
-        return with_sampler(
-            lambda left: PldAccountant(interval=1e-3).epsilon(mechanism, left), participations, self.delta, draws
-        )
+        return epsilon(self.terms(dim), adversary, participations)
 
     def most_participations(self, dim: int) -> int:
         """How many rounds a client may take part in before its budget is spent: T if it has none."""
         if self.budget is None:
             return self.rounds
-        low, high = 0, self.rounds
-        while low < high:
-            middle = (low + high + 1) // 2
-            affordable = self.epsilon(Adversary.SERVER, middle, dim) <= self.budget
-            low, high = (middle, high) if affordable else (low, middle - 1)
-        if low == 0:
+        paid = most_participations(self.terms(dim), self.budget, self.rounds)
+        if paid == 0:
             once = self.epsilon(Adversary.SERVER, 1, dim)
             raise ValueError(f"a budget of ε = {self.budget} does not pay for one round, which costs {once:.4g}")
-        return low
+        return paid

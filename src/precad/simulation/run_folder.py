@@ -30,7 +30,8 @@ from precad.errors import PrecadError
 from precad.files import flush_folder, whole_file, write_file
 from precad.mpc.prg import digest
 from precad.mpc.secret import Secret
-from precad.privacy.ledger import Ledger, Terms
+from precad.privacy.ledger import Ledger
+from precad.privacy.terms import Terms
 from precad.protocol.update import Model
 from precad.simulation.progress import Progress
 from precad.simulation.randomness import Randomness
@@ -136,9 +137,9 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "summary.json").is_file()
 
-    def open_ledger(self, terms: Terms) -> Ledger:
+    def open_ledger(self, task: str, terms: Terms) -> Ledger:
         """The run's ledger, made at the first call."""
-        return Ledger(self.path / "ledger.sqlite", terms)
+        return Ledger(self.path / "ledger.sqlite", task, terms)
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint; the old one stays until the new one is whole."""

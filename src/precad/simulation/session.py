@@ -14,7 +14,7 @@ import torch
 
 from precad import __version__
 from precad.files import whole_file
-from precad.privacy.accounting import Adversary
+from precad.privacy.terms import Adversary
 from precad.report import run as report_format
 from precad.report.page import REPORT_NAME, write_report
 from precad.simulation.hyperparameters import Protocol

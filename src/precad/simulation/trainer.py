@@ -14,11 +14,12 @@ from torch import nn
 from precad.errors import PrecadError, Rejected
 from precad.gradients.engine import PerRecordGradients
 from precad.mpc.prg import Context, Digest, Purpose, digest
-from precad.privacy.accounting import Adversary
-from precad.privacy.ledger import Ledger, Terms
+from precad.privacy.epsilon import epsilon
+from precad.privacy.ledger import Ledger
 from precad.privacy.sampling import poisson_sample
+from precad.privacy.terms import Adversary, Terms
 from precad.protocol.digests import model_digest
-from precad.protocol.params import Round, Unit
+from precad.protocol.params import Round
 from precad.protocol.update import Model, next_model
 from precad.simulation.aggregators import Aggregate, Aggregator, Updates
 from precad.simulation.clients import GROUP, SAMPLES, SimulatedClients
@@ -75,6 +76,7 @@ class Trainer:
         expected = hyperparameters.client_rate * len(self.names)
         self._aggregator = Aggregator(hyperparameters, randomness, expected, ideal=ideal)
         self._digest = _task_digest(task, hyperparameters, self.params.digest)
+        self._terms = hyperparameters.terms(self.params.dim)
         self._cap = hyperparameters.most_participations(self.params.dim)
         if progress is None:
             model = Model.initial(read_parameters(task.model), hyperparameters.optimiser)
@@ -85,10 +87,10 @@ class Trainer:
         self._ledger: Ledger | None = None
         self._rehearse()
 
-    def keep_ledger(self, open_ledger: Callable[[Terms], Ledger]) -> None:
+    def keep_ledger(self, open_ledger: Callable[[str, Terms], Ledger]) -> None:
         """Count every round to come in a ledger, before anything of it is opened. Only PRECAD's rounds have one."""
         if self.hyperparameters.protocol is Protocol.PRECAD:
-            self._ledger = open_ledger(self._terms())
+            self._ledger = open_ledger(self._digest.hex(), self._terms)
             counted = self._ledger.participations()
             for name, count in zip(self.names, self.progress.participations.tolist(), strict=True):
                 if counted.get(name, 0) < count:
@@ -123,8 +125,7 @@ class Trainer:
 
     def epsilon(self, adversary: Adversary) -> float:
         """What the run has cost the client that took part most often."""
-        most = int(self.progress.participations.max())
-        return self.hyperparameters.epsilon(adversary, most, self.params.dim)
+        return epsilon(self._terms, adversary, int(self.progress.participations.max()))
 
     def score(self) -> Score:
         """The present model on the test set."""
@@ -180,11 +181,6 @@ class Trainer:
         if self.task.test is not None:
             with explained("the model and the loss fail on the test set"):
                 evaluate(self.task.model, self.task.loss, self.task.test, limit=1)
-
-    def _terms(self) -> Terms:
-        sigma = self.hyperparameters.noise_seen(Adversary.SERVER)
-        rate = self.hyperparameters.record_rate if self.params.unit is Unit.RECORD else 1.0
-        return Terms(self._digest.hex(), self.params.dim, sigma or 0.0, rate, self.hyperparameters.delta)
 
 
 def _next(updates: Iterator[Updates], failure: str) -> Updates | None:

@@ -160,7 +160,7 @@ def _check_books(site: Site, driven: _Driven) -> str:
         log_b, model_b = receipts.read(own.audit_log), model_digest(store.model())
         written = store.log()
     expected = dict.fromkeys(task.members, rounds)
-    ledger_b = Ledger(own.store, task.terms)
+    ledger_b = Ledger(own.store, task.digest.hex(), task.terms)
     checks = {
         "a submission has no verdict": driven.submissions == driven.verdicts == rounds * len(task.roster),
         "the servers have different models": model_digest(driven.leader.model()) == model_b,

@@ -11,7 +11,9 @@ from precad.files import whole_file
 from precad.lab.paper import plan
 from precad.lab.paper.plan import CLIENT_RATE, DELTA, EPOCH, RECORD_RATE, Dataset, Experiment, Method, Scale
 from precad.lab.paper.rows import Row, RowFile, Spread, spread
-from precad.privacy.accounting import Adversary, GdpAccountant, PldAccountant, paper_clients_epsilon, record_mechanism
+from precad.privacy.accounting import GdpAccountant, paper_clients_epsilon
+from precad.privacy.epsilon import epsilon
+from precad.privacy.terms import Adversary
 
 TITLES: dict[Dataset, str] = {"mnist": "(a) MNIST", "cifar10": "(b) CIFAR-10"}
 PERCENT = 100.0
@@ -100,23 +102,15 @@ def draw_figure_5(scale: Scale, rows: RowFile, path: Path) -> None:
 def _draw_epsilons(axes: Any, sigma: float, rounds: int, colour: str) -> None:
     marks = sorted({max(1, round(rounds * i / 12)) for i in range(1, 13)})
     epochs = [at / EPOCH for at in marks]
-    server = [
-        record_mechanism(
-            Adversary.SERVER,
-            sigma=sigma,
-            record_rate=RECORD_RATE,
-            participations=max(1, round(CLIENT_RATE * at)),
-        )
-        for at in marks
-    ]
+    terms, counts = plan.terms(sigma), [plan.participations(at) for at in marks]
+    paper = [GdpAccountant().epsilon(terms.mechanism(Adversary.SERVER, count), DELTA) for count in counts]
     clients = [
         paper_clients_epsilon(sigma=sigma, record_rate=RECORD_RATE, client_rate=CLIENT_RATE, rounds=at, delta=DELTA)
         for at in marks
     ]
-    paper, rigorous = GdpAccountant(), PldAccountant(interval=1e-3)
-    axes.plot(epochs, [paper.epsilon(m, DELTA) for m in server], "-", color=colour, label=f"server, σ = {sigma:g}")
+    ours = [epsilon(terms, Adversary.SERVER, count) for count in counts]
+    axes.plot(epochs, paper, "-", color=colour, label=f"server, σ = {sigma:g}")
     axes.plot(epochs, clients, "--", color=colour, label=f"clients, σ = {sigma:g}")
-    ours = [rigorous.epsilon(m, DELTA) for m in server]
     axes.plot(epochs, ours, ":", color=colour, label=f"server, rigorously, σ = {sigma:g}")
 
 

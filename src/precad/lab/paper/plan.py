@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from precad.mpc.prg import digest
+from precad.privacy.terms import Terms
 from precad.simulation import presets
 from precad.simulation.settings import RunConfig, from_table, to_toml
 from precad.simulation.user_code import plugin_source
@@ -45,6 +46,16 @@ class Experiment:
         own = (plugin_source(what, name) for what, name in names.items() if ":" in name)
         text = f"{FORMAT} {self.timed}\n{to_toml(self.config)}"
         return digest(b"precad run key", text.encode(), *own).hex()[:16]
+
+
+def terms(sigma: float) -> Terms:
+    """What a participation costs in the paper's setting, with its model for MNIST."""
+    return Terms(sigma=sigma, record_rate=RECORD_RATE, delta=DELTA, dim=26_010)
+
+
+def participations(rounds: int) -> int:
+    """q·T, the expectation, which the paper counts with."""
+    return max(1, round(CLIENT_RATE * rounds))
 
 
 def unique(runs: Iterable[Experiment]) -> list[Experiment]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from precad.files import write_file
 from precad.mpc.prg import digest
-from precad.protocol.params import Noise, Round
+from precad.privacy.terms import Adversary
+from precad.protocol.params import Round
 from precad.simulation.aggregators import Aggregator, Updates
 from precad.simulation.hyperparameters import Hyperparameters, Protocol
 from precad.simulation.randomness import Randomness
@@ -38,11 +39,11 @@ def measure(seed: int) -> list[Measured]:
     """One round of each protocol; PRECAD's with all its cryptography."""
     n, tau = CLIENTS, HONEST
     return [
-        _measure("CDP", "σ", SIGMA, Protocol.CDP, Noise.SERVER, seed),
-        _measure("LDP", "√n·σ", math.sqrt(n) * SIGMA, Protocol.LDP, Noise.SERVER, seed),
-        _measure("DDP", "√(n/τ)·σ", math.sqrt(n / tau) * SIGMA, Protocol.DDP, Noise.SERVER, seed),
-        _measure("PRECAD, against a server", "√2·σ", math.sqrt(2) * SIGMA, Protocol.PRECAD, Noise.SERVER, seed),
-        _measure("PRECAD, against clients", "σ", SIGMA, Protocol.PRECAD, Noise.CLIENTS, seed),
+        _measure("CDP", "σ", SIGMA, Protocol.CDP, Adversary.SERVER, seed),
+        _measure("LDP", "√n·σ", math.sqrt(n) * SIGMA, Protocol.LDP, Adversary.SERVER, seed),
+        _measure("DDP", "√(n/τ)·σ", math.sqrt(n / tau) * SIGMA, Protocol.DDP, Adversary.SERVER, seed),
+        _measure("PRECAD, against a server", "√2·σ", math.sqrt(2) * SIGMA, Protocol.PRECAD, Adversary.SERVER, seed),
+        _measure("PRECAD, against clients", "σ", SIGMA, Protocol.PRECAD, Adversary.CLIENTS, seed),
     ]
 
 
@@ -63,7 +64,7 @@ def write(measured: list[Measured], path: Path) -> None:
     write_file(path, "\n".join(lines) + "\n")
 
 
-def _measure(name: str, formula: str, expected: float, protocol: Protocol, noise: Noise, seed: int) -> Measured:
+def _measure(name: str, formula: str, expected: float, protocol: Protocol, noise: Adversary, seed: int) -> Measured:
     settings = Hyperparameters(
         rounds=1,
         client_rate=1.0,

@@ -1,4 +1,4 @@
-"""The answer to "what does this run cost?": both adversaries, all accountants."""
+"""A run that is planned: what it will cost against both adversaries, by all accountants; the σ or T for a wanted ε."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,29 +7,21 @@ from typing import Any, Literal
 from rich.table import Table
 
 from precad.privacy.accounting import (
-    Accountant,
-    Adversary,
+    EXCHANGED,
     GdpAccountant,
-    Mechanism,
-    PldAccountant,
     RdpAccountant,
-    client_mechanism,
-    draws_seen,
-    expected_cap,
     gdp_epsilon,
     paper_clients_epsilon,
-    record_mechanism,
-    sampler_delta,
-    with_sampler,
 )
-from precad.privacy.calibration import least_sigma, most_rounds
-from precad.privacy.groups import MAX_GROUP, group_epsilon
+from precad.privacy.epsilon import bound, check_target, epsilon, least_sigma, most
+from precad.privacy.groups import MAX_GROUP
+from precad.privacy.terms import Adversary, Terms
 
-_COARSE = PldAccountant(interval=2e-3)  # to the third digit, for figures that are not quoted
+_MAX_ROUNDS = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Plan:
     """A run, as the options of ``precad privacy`` give it. An impossible number is a ``ValueError`` with its range."""
 
     rounds: int
@@ -47,7 +39,7 @@ class Question:
     group: int = 1
     """K, how many records or clients are protected together."""
     noise: Adversary = Adversary.SERVER
-    """Whom each server's noise alone protects against: σ each, or σ/√2 each."""
+    """Who sees σ: each server adds σ, or σ/√2."""
     dim: int = 26_010
     """d, the model's parameters: so many noisy numbers a round."""
 
@@ -75,64 +67,57 @@ class Question:
     @property
     def cap(self) -> int:
         """The most rounds that a client takes part in."""
-        return expected_cap(self.client_rate, self.rounds) if self.participations is None else self.participations
+        if self.participations is not None:
+            return self.participations
+        return max(1, math.ceil(self.client_rate * self.rounds - 1e-9))  # free of float error
 
-    def mechanism(self, adversary: Adversary, sigma: float) -> Mechanism:
-        """What ``adversary`` sees of one record or client."""
-        each = sigma if self.noise is Adversary.SERVER else sigma / math.sqrt(2)
-        if self.unit == "record":
-            return record_mechanism(adversary, sigma=each, record_rate=self.record_rate, participations=self.cap)
-        return client_mechanism(
-            adversary,
-            sigma=each,
+    def terms(self, sigma: float) -> Terms:
+        """What a participation costs with this σ."""
+        return Terms(
+            sigma=self.noise.noise_of_each(sigma),
+            record_rate=self.record_rate if self.unit == "record" else 1.0,
+            delta=self.delta,
+            dim=self.dim,
+            group=self.group,
             client_rate=self.client_rate,
-            rounds=self.rounds,
-            participations=self.cap,
-            hidden=self.hidden,
+            hidden_rounds=self.rounds if self.hidden else None,
         )
 
-    def epsilon(self, accountant: Accountant, adversary: Adversary, sigma: float) -> float:
-        """ε by a rigorous accountant, for the group, the sampler's distance included; infinite if there is none."""
-        mechanism = self.mechanism(adversary, sigma)
-        return with_sampler(
-            lambda left: group_epsilon(accountant, mechanism, self.group, left),
-            mechanism.steps,
-            self.delta,
-            draws_seen(adversary, self.dim),
-        )
+    def epsilon(self, adversary: Adversary, sigma: float) -> float:
+        """What the run costs with this σ."""
+        return epsilon(self.terms(sigma), adversary, self.cap)
 
 
 @dataclass(frozen=True)
-class Report:
-    """The figures of one setting."""
+class Costs:
+    """What a plan costs: the figures of each adversary, by the names of the accountants."""
 
-    question: Question
+    plan: Plan
     sigma: float
     figures: dict[Adversary, dict[str, float]]
 
     def as_json(self) -> dict[str, Any]:
         """For machines: an object for each adversary; ``null`` where there is no ε."""
-        asked = self.question
         return {
             "sigma": self.sigma,
-            "rounds": asked.rounds,
-            "participations": asked.cap,
-            "unit": asked.unit,
-            "group": asked.group,
-            "dim": asked.dim,
+            "rounds": self.plan.rounds,
+            "participations": self.plan.cap,
+            "unit": self.plan.unit,
+            "group": self.plan.group,
+            "dim": self.plan.dim,
         } | {
             adversary.value: {key: value if math.isfinite(value) else None for key, value in figures.items()}
-            | {"delta": asked.delta}
+            | {"delta": self.plan.delta}
             for adversary, figures in self.figures.items()
         }
 
     def as_table(self) -> Table:
         """For people."""
-        asked = self.question
-        whom = f"one {asked.unit}" if asked.group == 1 else f"{asked.group} {asked.unit}s together"
+        plan = self.plan
+        whom = f"one {plan.unit}" if plan.group == 1 else f"{plan.group} {plan.unit}s together"
         table = Table(
-            title=f"ε of {whom} at δ = {asked.delta:g}: σ = {self.sigma:.4g}, "
-            f"at most {asked.cap:,} of {asked.rounds:,} rounds" + (", participation hidden" if asked.hidden else "")
+            title=f"ε of {whom} at δ = {plan.delta:g}: σ = {self.sigma:.4g}, "
+            f"at most {plan.cap:,} of {plan.rounds:,} rounds" + (", participation hidden" if plan.hidden else "")
         )
         table.add_column("accountant")
         for adversary in Adversary:
@@ -150,7 +135,7 @@ class Report:
             "to enforce a budget. The figures hold for clients that take part at most as often as the title says.",
             "The noise sampler's distance from its law, (1 + e^ε)·T·d·η, is in the bounds: of δ it takes "
             + " and ".join(f"{self.figures[a]['sampler_delta']:.1e} ({a.value})" for a in Adversary)
-            + f" at d = {self.question.dim:,}.",
+            + f" at d = {self.plan.dim:,}.",
         ]
         if "paper_invalid" in self.figures[Adversary.CLIENTS]:
             notes.append(
@@ -170,7 +155,7 @@ _LABELS = {
 }
 
 
-def make(question: Question, sigma: float | None, target_epsilon: float | None) -> Report:
+def costs(plan: Plan, sigma: float | None, target_epsilon: float | None) -> Costs:
     """All figures. With ``target_epsilon`` alone the least σ is found first; with both, the most rounds.
 
     The target is the ε against whom the noise is for.
@@ -178,41 +163,47 @@ def make(question: Question, sigma: float | None, target_epsilon: float | None) 
     if sigma is None and target_epsilon is None:
         raise ValueError("give --sigma, such as 1, or --target-epsilon, such as 2, or both to find the rounds")
     if sigma is None:
-        sigma = least_sigma(lambda x: question.epsilon(_COARSE, question.noise, x), target_epsilon or 0.0)
+        sigma = least_sigma(lambda x: plan.epsilon(plan.noise, x), target_epsilon or 0.0)
     elif target_epsilon is not None:
-        question = _longest(question, sigma, target_epsilon)
-    return Report(question, sigma, {adversary: _figures(question, adversary, sigma) for adversary in Adversary})
+        plan = _longest(plan, sigma, target_epsilon)
+    return Costs(plan, sigma, {adversary: _figures(plan, adversary, sigma) for adversary in Adversary})
 
 
-def _longest(question: Question, sigma: float, target_epsilon: float) -> Question:
+def _longest(plan: Plan, sigma: float, target: float) -> Plan:
     """The same run with the most rounds that keep the target."""
-    if question.participations is not None:
+    if plan.participations is not None:
         raise ValueError("--participations cannot be given where the rounds are to be found: the cap is then ⌈q·T⌉")
+    check_target(target)
 
-    def epsilon(rounds: int) -> float:
-        return replace(question, rounds=rounds).epsilon(_COARSE, question.noise, sigma)
+    def cost(rounds: int) -> float:
+        return replace(plan, rounds=rounds).epsilon(plan.noise, sigma)
 
-    return replace(question, rounds=most_rounds(epsilon, target_epsilon))
+    rounds = most(cost, target, _MAX_ROUNDS + 1)
+    if rounds == 0:
+        raise ValueError(f"epsilon must be at least {cost(1):.4g}, what a single round costs; got {target}")
+    if rounds > _MAX_ROUNDS:
+        raise ValueError(f"more than {_MAX_ROUNDS:,} rounds keep this promise: sigma is larger than it need be")
+    return replace(plan, rounds=rounds)
 
 
-def _figures(question: Question, adversary: Adversary, sigma: float) -> dict[str, float]:
-    mechanism = question.mechanism(adversary, sigma)
-    pld = question.epsilon(PldAccountant(), adversary, sigma)
+def _figures(plan: Plan, adversary: Adversary, sigma: float) -> dict[str, float]:
+    terms = plan.terms(sigma)
+    mechanism = terms.mechanism(adversary, plan.cap)
+    pld = plan.epsilon(adversary, sigma)
     figures = {
-        "gdp": gdp_epsilon(question.group * GdpAccountant().mu(mechanism), question.delta),
+        "gdp": gdp_epsilon(plan.group * GdpAccountant().mu(mechanism), plan.delta),
         "pld": pld,
-        "rdp": question.epsilon(RdpAccountant(), adversary, sigma),
-        "sampler_delta": min(1.0, sampler_delta(mechanism.steps, draws_seen(adversary, question.dim), pld)),
+        "rdp": bound(RdpAccountant(), terms, adversary, plan.cap),
+        "sampler_delta": min(1.0, terms.sampler_delta(adversary, mechanism.steps, pld)),
     }
-    if question.group == 1:
-        exchanged = PldAccountant(interval=_COARSE.interval, replace_one=True)
-        figures["pld_replace_one"] = question.epsilon(exchanged, adversary, sigma)
-    if adversary is Adversary.CLIENTS and question.unit == "record" and question.group == 1:
+    if plan.group == 1:
+        figures["pld_replace_one"] = bound(EXCHANGED, terms, adversary, plan.cap)
+    if adversary is Adversary.CLIENTS and plan.unit == "record" and plan.group == 1:
         figures["paper_invalid"] = paper_clients_epsilon(
-            sigma=mechanism.noise_multiplier / math.sqrt(2),
-            record_rate=question.record_rate,
-            client_rate=question.client_rate,
-            rounds=question.rounds,
-            delta=question.delta,
+            sigma=terms.sigma,
+            record_rate=plan.record_rate,
+            client_rate=plan.client_rate,
+            rounds=plan.rounds,
+            delta=plan.delta,
         )
     return figures

@@ -1,0 +1,102 @@
+"""ε: what participations cost, and how many a budget pays for (PROTOCOL §7, §7a).
+
+Every ε that is printed, stored or enforced is :func:`epsilon` of the same terms, and so the same to the last digit.
+The accountant is loaded when the first figure is asked for: a client that only counts starts in half the time.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from precad.privacy.terms import MIN_SIGMA, Adversary, Terms
+
+if TYPE_CHECKING:
+    from precad.privacy.accounting import Accountant
+
+_SET_ASIDE = 1e-6  # of δ, for the noise sampler; enough up to ε ≈ 9 at d = 26,010 and T = 500
+_TOLERANCE = 1e-4
+_SIGMAS = (0.2, 1e5)
+_MAX_EPSILON = 20
+
+
+def epsilon(terms: Terms, adversary: Adversary, participations: int) -> float:
+    """What taking part so often costs at the terms' δ.
+
+    It is a proven bound, by privacy loss distributions on the grid of ``PldAccountant``, and includes the distance of
+    the noise sampler from its law.
+
+    Returns:
+        ε; infinite where no ε holds at this δ: without noise, and where the sampler's share exceeds δ (from ε ≈ 20 on).
+    """
+    return _epsilon(terms, adversary, participations)
+
+
+@cache
+def _epsilon(terms: Terms, adversary: Adversary, participations: int) -> float:
+    from precad.privacy.accounting import PldAccountant
+
+    return bound(PldAccountant(), terms, adversary, participations)
+
+
+def bound(accountant: "Accountant", terms: Terms, adversary: Adversary, participations: int) -> float:
+    """The same by another rigorous accountant, for comparison."""
+    from precad.privacy.groups import group_epsilon
+
+    if participations == 0 or terms.sigma_seen(adversary) < MIN_SIGMA:
+        return math.inf if participations else 0.0
+    mechanism = terms.mechanism(adversary, participations)
+    left = terms.delta * (1 - _SET_ASIDE)
+    for _ in range(100):
+        if left <= 0:
+            return math.inf
+        found = group_epsilon(accountant, mechanism, terms.group, left)
+        taken = terms.sampler_delta(adversary, mechanism.steps, found)
+        if left + taken <= terms.delta:
+            return found
+        left = terms.delta - 1.01 * taken  # a little more than was taken: what is left decides what will be
+    return math.inf
+
+
+def most_participations(terms: Terms, budget: float, limit: int) -> int:
+    """How many participations a budget pays for against a server: at most ``limit``, and 0 if not even one."""
+    return most(lambda count: epsilon(terms, Adversary.SERVER, count), budget, limit)
+
+
+def most(cost: Callable[[int], float], budget: float, limit: int) -> int:
+    """The largest number up to ``limit`` whose ``cost``, which grows with it, is within the budget; 0 if none is."""
+    low, high = 0, 1
+    while high <= limit and cost(high) <= budget:
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(middle) <= budget else (low, middle)
+    return low
+
+
+def least_sigma(cost: Callable[[float], float], wanted: float) -> float:
+    """The least σ ≥ 0.2, to four digits, at which ``cost``, an ε that falls as σ grows, is at most ``wanted``.
+
+    Raises:
+        ValueError: ``wanted`` is out of range, or no σ keeps it.
+    """
+    check_target(wanted)
+    low, high = _SIGMAS
+    if (at_most := cost(high)) > wanted:
+        raise ValueError(
+            f"no sigma up to {high:g} keeps epsilon at {wanted:g}: it would be {at_most:.2g}; "
+            "allow a larger epsilon, or fewer rounds"
+        )
+    if cost(low) <= wanted:
+        return low
+    while high > low * (1 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if cost(middle) <= wanted else (middle, high)
+    return high
+
+
+def check_target(wanted: float) -> None:
+    """Refuse an ε that nobody can aim at."""
+    if not 0 < wanted <= _MAX_EPSILON:
+        raise ValueError(f"epsilon must be in (0, {_MAX_EPSILON}], got {wanted}")
