@@ -16,6 +16,7 @@ from precad.data.download import DataError, Source, cache_folder
 from precad.data.image_files import IDX_FILES
 from precad.data.image_sets import load
 from tests.data import fakes
+from tests.messages import says
 
 
 class Site:
@@ -140,7 +141,7 @@ def remove(folder: Path) -> None:
 def test_wrong_files_are_refused_and_not_kept(harm: object, message: str, site: Site, cache: Path) -> None:
     assert callable(harm)
     harm(site.folder)
-    with pytest.raises(DataError, match=f"cannot fetch {site.address}train-images-idx3-ubyte.gz: {message}") as caught:
+    with pytest.raises(DataError, match=f"{site.address}train-images-idx3-ubyte.gz.*{message}") as caught:
         load("mnist")
     assert "PRECAD_DATA may hold mnist as mnist.npz" in str(caught.value)
     assert files(cache) == []
@@ -149,14 +150,14 @@ def test_wrong_files_are_refused_and_not_kept(harm: object, message: str, site: 
 def test_a_damaged_archive_is_refused(site: Site, cache: Path) -> None:
     path = site.folder / "cifar-10-binary.tar.gz"
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(DataError, match=f"cannot fetch {site.address}cifar-10-binary.tar.gz: SHA256 .* does not match"):
+    with pytest.raises(DataError, match=says(f"{site.address}cifar-10-binary.tar.gz", "SHA256")):
         load("cifar10")
     assert files(cache) == []
 
 
 def test_a_file_without_end_is_refused(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "LARGEST", 100)
-    with pytest.raises(DataError, match=f"{site.address}.*: it is larger than 100 bytes"):
+    with pytest.raises(DataError, match=f"{site.address}.* 100 bytes"):
         load("mnist")
     assert files(cache) == []
 
@@ -165,9 +166,9 @@ def test_a_server_that_is_silent_or_absent(site: Site, cache: Path, monkeypatch:
     monkeypatch.setattr(download, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        with pytest.raises(DataError, match=f"cannot fetch {address}.*timed out"):
+        with pytest.raises(DataError, match=f"{address}.*timed out"):
             download.download(Source((address,), download.SOURCES["mnist"].files), cache)
-    with pytest.raises(DataError, match=f"cannot fetch {address}.*Connection refused"):
+    with pytest.raises(DataError, match=f"{address}.*Connection refused"):
         download.download(Source((address,), download.SOURCES["mnist"].files), cache)
     assert files(cache) == []
     assert site.asked == []
@@ -189,7 +190,7 @@ def test_a_stopped_download_leaves_nothing(cache: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("site")
 def test_a_cache_that_cannot_be_written(cache: Path) -> None:
     cache.write_text("a file where the folder should be")
-    with pytest.raises(DataError, match=f"cannot write {cache}/mnist/train-images-idx3-ubyte.gz: .*Not a directory"):
+    with pytest.raises(DataError, match=says(cache / "mnist/train-images-idx3-ubyte.gz", "Not a directory")):
         load("mnist")
 
 
@@ -208,7 +209,7 @@ def test_without_a_home_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.delenv("PRECAD_DATA", raising=False)
     monkeypatch.setattr("pooch.os_cache", no_home)
-    with pytest.raises(DataError, match=r"^mnist cannot be downloaded: no home folder; set XDG_CACHE_HOME"):
+    with pytest.raises(DataError, match=says("mnist", "XDG_CACHE_HOME")):
         load("mnist")
 
 

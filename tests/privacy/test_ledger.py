@@ -71,7 +71,7 @@ def test_other_terms_are_another_ledger(tmp_path: Path) -> None:
 def test_what_is_not_a_ledger_is_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "l").write_bytes(content)
-    with pytest.raises(LedgerError, match=r"no ledger at|is not a ledger"):
+    with pytest.raises(LedgerError, match=r"no ledger|not a ledger"):
         Ledger.load(tmp_path / "l")
 
 
@@ -268,7 +268,7 @@ def test_a_ledger_that_was_cut_off_or_cannot_be_opened_is_an_error_in_words(ledg
     ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     whole = (tmp_path / "ledger.sqlite").read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(LedgerError, match=r"cannot be read or written|is not a ledger"):
+    with pytest.raises(LedgerError, match=r"cannot be read|not a ledger"):
         Ledger.load(tmp_path / "cut").verify()
     with pytest.raises(LedgerError, match="unable to open"):
         Ledger(tmp_path / "nowhere" / "l", TASK, TERMS)
