@@ -1,6 +1,7 @@
 """The audit: logs that agree, and every way in which they may not."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
 
 def test_logs_that_agree(logs: dict[str, Log]) -> None:
     told = receipts.audit(TASK, logs["A"], logs["B"], {"bank": logs["bank"]})
-    assert told == "both servers agree on all 3 opened rounds\nbank sent in 4 rounds, and counted in 3"
+    assert re.search(says("agree", "3 opened rounds", "bank", "4 rounds"), told)
+    assert told.endswith("counted in 3")
     kinds = [receipts.parse(line).events.kind for line in logs["A"]]
     assert kinds == ["opened", "abandoned", "opened", "opened"]
 

@@ -50,7 +50,7 @@ def test_rounds_verdicts_and_costs_are_those_of_the_store(tmp_path: Path) -> Non
     page = render([run])
     assert "clinic" in page
     assert "not finished: 2 of 50 rounds" in page
-    assert "what one server of the task knows" in page
+    assert "one server of the task" in page
     assert "the noise stands alone" in page
     consortium.round()  # the page follows a server that is running
     assert source.read().done == 3

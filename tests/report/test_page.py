@@ -185,7 +185,7 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
 def test_the_other_protocols(tmp_path: Path, protocol: str) -> None:
     page = page_of(tmp_path, FakeRun(protocol=protocol))
     tree_of(page)
-    assert "There is no robustness certificate" in page
+    assert "no robustness certificate" in page
     assert "recorded only where there is a ledger" in page
 
 
@@ -208,7 +208,7 @@ def test_a_huge_run_is_small_and_fast(tmp_path: Path) -> None:
     page = render([read_run(path)])
     assert time.process_time() - start < 2
     assert len(page.encode()) < 3_000_000
-    assert "900 more clients are in the table only; none of them was ever rejected" in page
+    assert "900 more clients" in page
 
 
 def test_the_command(tmp_path: Path) -> None:
