@@ -43,7 +43,18 @@ class Joined:
 
 
 class Client:
-    """One client. Not for use by several threads at once. ``durable=False`` is for simulations."""
+    """One client of a task. It is not for use by several threads at once.
+
+    Args:
+        task: The client's own copy of the task.
+        name: Its name in the roster.
+        key: Its signing key.
+        path: The file of its state, which is made if it does not exist.
+        durable: False does not wait for the disk, for simulations.
+
+    Raises:
+        ValueError: The name or the key is not in the roster, or the task costs more than its budget.
+    """
 
     def __init__(self, task: Task, name: str, key: Ed25519PrivateKey, path: Path, *, durable: bool = True) -> None:
         if name not in task.members:
@@ -61,7 +72,11 @@ class Client:
         self._connection.close()
 
     def join(self, invitation: bytes, model: NDArray[np.float64]) -> Joined:
-        """Check an invitation and the model that came with it, before any training; or a :class:`RefusedError`."""
+        """Check an invitation and the model that came with it, before any training.
+
+        Raises:
+            RefusedError: One is not in order, or this client's budget is spent; nothing was counted or sent.
+        """
         try:
             message = decode(invitation, Invitation)
             if message.task != self.task.digest:
@@ -85,9 +100,13 @@ class Client:
         return Joined(self.task.round(message.round, message.model), sealing_a, sealing_b, reply)
 
     def answer(self, joined: Joined, update: NDArray[np.floating]) -> bytes:
-        """The reply with an update: clipped to C, split, sealed, counted and stored. What was answered stays so.
+        """Clip an update to C, split, seal, count and store it. What was answered stays so.
 
-        A NaN or an infinity in the update is :class:`RefusedError`: nothing is counted or sent.
+        Returns:
+            The reply for server A.
+
+        Raises:
+            RefusedError: The update holds a NaN or an infinity; nothing was counted or sent.
         """
         bounds = self.task.bounds
         if joined.reply is not None:

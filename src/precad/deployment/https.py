@@ -17,7 +17,17 @@ VERSION_HEADER = "precad-protocol"
 
 
 class HttpTransport:
-    """See :class:`precad.deployment.transport.Transport`."""
+    """Server A's way to server B over mutual TLS: a :class:`precad.deployment.transport.Transport`.
+
+    Args:
+        task: The task, which pins both certificates.
+        host: Where B listens.
+        port: B's port.
+        pair: The certificate that A shows, and its key.
+        attempts: How often a message is sent before a :class:`TransportError`.
+        timeout: The seconds that B has to answer.
+        sleep: Waits between two attempts.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The client: a mod around an app's training, and all that leaves it is a sealed submission of a fixed length.
 
 With the unit ``client`` the app trains as it likes, and the guarantee is about the client as a whole; with the unit
-``record`` it replies with :func:`precad.flower.records.record_update`. Its metrics, its sample count, its arrays and
+``record`` it replies with :func:`precad.flower.record_update`. Its metrics, its sample count, its arrays and
 the words of its errors stay on the node: the reply is built anew (PROTOCOL §9).
 """
 
@@ -28,10 +28,13 @@ REFUSED = 1000
 
 
 class PrecadMod:
-    """``ClientApp(mods=[PrecadMod()])``. It must be the first of the mods: those after it see the app's own replies.
+    """The client of a task: ``ClientApp(mods=[PrecadMod()])``.
 
-    The node's operator names the client's folder in the SuperNode's ``--node-config``. ``simulated`` is where
-    :meth:`precad.flower.parties.ServerA.simulated` puts a simulation, for nodes that have no such setting.
+    It must be the first of the mods: those after it see the app's own replies. The node's operator names the client's
+    folder in the SuperNode's ``--node-config``.
+
+    Args:
+        simulated: The folder of :meth:`ServerA.simulated`, for nodes that have no such setting.
     """
 
     def __init__(self, simulated: Path | None = None) -> None:

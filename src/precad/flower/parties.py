@@ -29,7 +29,11 @@ class ServerA:
 
     @classmethod
     def deployed(cls, settings: Path) -> "ServerA":
-        """Server A of an a.toml, with server B where that says."""
+        """Open server A of an a.toml, with server B where that file says.
+
+        Raises:
+            ValueError: The file, the task or the key cannot be read; the message names it.
+        """
         own = config.load(settings)
         transport = HttpTransport(own.load_task(), own.host, own.port, own.pair())
         return cls(own.open_leader(transport), own.audit_log)
@@ -38,10 +42,16 @@ class ServerA:
     def simulated(
         cls, folder: Path, model: NDArray[np.float64], bounds: Params, training: Training, *, records: int = 1
     ) -> "ServerA":
-        """Both servers and ``bounds.clients`` clients of a new task, all in one folder: to try out, private for nobody.
+        """Make both servers and all clients of a new task in one folder: to try out, private for nobody.
 
-        ``records`` is |D_i| of each client, which counts if the unit is a record.
-        A folder of an earlier simulation is made anew. What is written does not wait for the disk.
+        What is written does not wait for the disk.
+
+        Args:
+            folder: Where to put everything; a folder of an earlier simulation is made anew.
+            model: The initial model: see :func:`vector_of`.
+            bounds: The protocol's parameters; ``bounds.clients`` is the number of clients.
+            training: The constants of the run.
+            records: |D_i| of each client, which counts if the unit is a record.
         """
         task = _new_simulation(folder, model, replace(bounds, clients=1), training)
         for number in range(bounds.clients):

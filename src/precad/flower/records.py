@@ -22,12 +22,20 @@ _SAMPLES = Context(digest(b"precad samples"), 0, "client")
 
 
 def record_update(message: Message, model: nn.Module, loss: LossFunction, inputs: Tensor, targets: Tensor) -> Message:
-    """The reply of a client whose records are the rows of ``inputs`` and ``targets``.
+    """Make the reply of a client whose records are the rows of ``inputs`` and ``targets``.
 
     Each record is drawn with probability p, from the operating system's randomness; its gradient at the model of the
-    message is clipped to R and put on the grid; the sum goes to the mod, in exact integers. ``model`` gives the shape
-    alone: its trainable parameters must be the message's arrays, in order. ``loss`` is a mean over a batch. More
-    records than the roster declares, or a task that is not by record, is a ``ValueError``.
+    message is clipped to R and put on the grid; the sum goes to the mod, in exact integers.
+
+    Args:
+        message: What the app was asked to train.
+        model: The shape alone: its trainable parameters must be the message's arrays, in order.
+        loss: ``loss(outputs, targets)`` is the mean loss of a batch.
+        inputs: One record in each row.
+        targets: One target for each record.
+
+    Raises:
+        ValueError: The task is not by record, or there are more records than the roster declares.
     """
     terms = _Terms.of(message)
     if not len(inputs) == len(targets) <= terms.records:

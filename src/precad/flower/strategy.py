@@ -26,11 +26,18 @@ POLL_SECONDS = 0.5
 
 
 class PrecadStrategy(Strategy):
-    """``PrecadStrategy(FedAvg(), ServerA.deployed(Path("a.toml")))``.
+    """Server A of a task: ``PrecadStrategy(FedAvg(), ServerA.deployed(Path("a.toml")))``.
 
-    The inner strategy must leave the one mean it is given as it is, as FedAvg and FedProx do; the step size is the
-    task's. Clients evaluate nothing: give ``start`` an ``evaluate_fn``. ``patience`` is how many seconds the
-    first round waits for new nodes to say which client they are.
+    Clients evaluate nothing: give ``start`` an ``evaluate_fn``.
+
+    Args:
+        inner: The app's own strategy. It must leave the one mean that it is given as it is, as FedAvg and FedProx do;
+            the step size is the task's.
+        server: Server A, with its way to B.
+        patience: The seconds for which the first round waits until new nodes say which client they are.
+
+    Raises:
+        ValueError: The inner strategy changes the model, which both servers must compute alike.
     """
 
     def __init__(self, inner: Strategy, server: ServerA, *, patience: float = 120.0) -> None:

@@ -48,7 +48,15 @@ class Normalise(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Params:
-    """What all parties of a task agree on. An impossible combination is a ``ValueError`` that says why."""
+    """What all parties of a task agree on.
+
+    Raises:
+        ValueError: A combination is impossible; the message names the number, the value and the bound.
+
+    Example:
+        >>> Params(dim=26_010, clients=100, record_bound=2, client_bound=30, noise_multiplier=1).fractional_bits
+        16
+    """
 
     dim: int
     """d, the number of the model's parameters."""

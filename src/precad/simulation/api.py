@@ -29,8 +29,9 @@ class Trained:
     figures: Figures
     """Accuracy and loss on the test set, and ε against both adversaries."""
     history: list[Figures]
-    """The same on the way, since this call."""
+    """The figures of the rounds that this call evaluated, in order."""
     participations: dict[str, int]
+    """How many rounds each client took part in."""
     rejections: dict[str, int]
     """How many of a client's updates were rejected; clients without any are left out."""
     randomness: str
@@ -52,10 +53,37 @@ def train(
 ) -> Trained:
     """Train ``model`` by the protocol of ``params``, over simulated clients and two servers.
 
-    ``loss_fn(outputs, targets)`` is the mean loss of a batch. A data set gives (input, target) pairs. Clients without
-    names are called client-01 and so on; ``attacks`` says what malicious ones send, given an ``AttackContext``. With a
-    ``folder`` the run is kept there, and the same call again goes on where it stopped. ``seed`` makes it repeatable,
-    and its noise not private.
+    Args:
+        model: Any module whose records do not mix; BatchNorm is refused. Its parameters are the initial model.
+        loss_fn: ``loss_fn(outputs, targets)`` is the mean loss of a batch.
+        client_datasets: One data set of (input, target) pairs for each client, by name; without names, the clients
+            are called client-01 and so on.
+        params: The numbers of the run.
+        test_set: What the model is evaluated on.
+        attacks: What each malicious client sends, as a function of an :class:`AttackContext`.
+        evaluate_every: The number of rounds from one evaluation to the next; a twentieth of the run if not given.
+        seed: Makes the run repeatable, and its noise **not private**.
+        folder: Where to keep the run. The same call again goes on where it stopped.
+        device: Where gradients are computed.
+
+    Returns:
+        The trained model, its figures, and who took part and was rejected.
+
+    Raises:
+        ValueError: An argument is outside its range; the message names it, the value and the bound.
+        PrecadError: The folder holds another run or one that has ended, or code of yours failed.
+
+    Example:
+        >>> import torch
+        >>> from torch.utils.data import TensorDataset
+        >>> clinics = [TensorDataset(torch.randn(50, 4), torch.randint(0, 2, (50,))) for _ in range(3)]
+        >>> params = Hyperparameters(
+        ...     rounds=2, client_rate=1, record_rate=0.5, record_bound=1, client_bound=20, noise_multiplier=2,
+        ...     learning_rate=1,
+        ... )
+        >>> trained = train(torch.nn.Linear(4, 2), torch.nn.functional.cross_entropy, clinics, params)
+        >>> trained.participations
+        {'client-01': 2, 'client-02': 2, 'client-03': 2}
     """
     if evaluate_every is not None and evaluate_every < 1:
         raise ValueError(f"evaluate_every must be at least 1, got {evaluate_every}")

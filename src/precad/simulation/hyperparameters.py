@@ -31,9 +31,18 @@ class Protocol(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The numbers of a run. An impossible one is a ``ValueError`` that says why.
+    """The numbers of a run. A choice may be given as its value in a file, as ``protocol="ldp"``.
 
-    A choice may be given as its value in a file, as ``protocol="ldp"``.
+    Raises:
+        ValueError: A number is impossible; the message names it, the value and the bound.
+
+    Example:
+        >>> params = Hyperparameters(
+        ...     rounds=40, client_rate=1, record_rate=0.5, record_bound=1, client_bound=20, noise_multiplier=8,
+        ...     learning_rate=1, delta=1e-4,
+        ... )
+        >>> round(params.epsilon(Adversary.SERVER, participations=40, dim=62), 3)
+        1.323
     """
 
     rounds: int
@@ -59,7 +68,7 @@ class Hyperparameters:
     unit: Unit = Unit.RECORD
     normalise: Normalise = Normalise.CONSTANT
     defence: str | None = None
-    """Of ``plain``: a rule of ``lab/defences/names.py``, or ``module:function``, in place of the mean."""
+    """Of ``plain``: a rule of ``lab/defences.py``, or ``module:function``, in place of the mean."""
     assumed_malicious: float = 0.2
     """The part of a round's clients that a defence takes for malicious."""
     clip_after_noise: bool = False
@@ -143,9 +152,15 @@ class Hyperparameters:
         )
 
     def epsilon(self, adversary: Adversary, participations: int, dim: int) -> float:
-        """What so many rounds cost a record, or a client: :func:`precad.privacy.epsilon.epsilon` of this run's terms.
+        """What taking part costs a record, or a client, in ε (PROTOCOL §7a).
 
-        Infinite where nothing protects against this adversary.
+        Args:
+            adversary: Against whom.
+            participations: The number of rounds in which the client takes part.
+            dim: d, the number of the model's parameters.
+
+        Returns:
+            A proven bound at this run's δ; infinite where nothing protects against this adversary.
         """
         return epsilon(self.terms(dim), adversary, participations)
 

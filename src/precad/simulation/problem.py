@@ -86,7 +86,15 @@ class Problem:
         test: Any = None,
         attacks: Mapping[str, Attack] = {},
     ) -> "Problem":
-        """From torch data sets."""
+        """Make a problem of torch data sets.
+
+        Args:
+            model: Any module whose records do not mix.
+            loss: ``loss(outputs, targets)`` is the mean loss of a batch.
+            clients: A data set of (input, target) pairs for each client.
+            test: What the model is evaluated on.
+            attacks: What each malicious client sends.
+        """
         records = {name: as_records(name, data) for name, data in clients.items()}
         return cls(model, loss, records, None if test is None else as_records("the test set", test), attacks)
 
