@@ -51,7 +51,7 @@ MAY_IMPORT_TORCH = {
     "lab/defences",
     "lab/attacks/data_poisoning",
     "lab/attacks/backdoor",
-    "lab/attacks/strategies",
+    "lab/attacks/model_poisoning",
     "lab/bench/gradients",
     "lab/bench/training",
     "lab/bench/flower",

@@ -9,7 +9,7 @@ from precad.data import image_sets
 from precad.data.image_sets import ImageData
 from precad.data.records import ArrayRecords
 from precad.gradients.engine import PerRecordGradients
-from precad.lab.attacks import backdoor, data_poisoning, strategies
+from precad.lab.attacks import backdoor, data_poisoning, model_poisoning
 from precad.simulation import known_problems
 from precad.simulation.problem import Attack, Problem
 from precad.simulation.randomness import Randomness
@@ -85,7 +85,7 @@ def attackers(config: MaliciousConfig, clients: list[str]) -> dict[str, Attack]:
 
 def check_attack(name: str) -> None:
     """Refuse a name that no attack has."""
-    known = (*strategies.NAMES, LABEL_FLIP, BACKDOOR)
+    known = (*model_poisoning.NAMES, LABEL_FLIP, BACKDOOR)
     if ":" in name:
         load_plugin("attack", name)
     elif name not in known:
@@ -97,8 +97,8 @@ def _untargeted(config: MaliciousConfig) -> Attack:
         attack: Attack = load_plugin("attack", config.attack)
         return attack
     check_attack(config.attack)
-    return strategies.named(config.attack, config.boost)
+    return model_poisoning.named(config.attack, config.boost)
 
 
 def _adapted(config: MaliciousConfig, attack: Attack) -> Attack:
-    return strategies.within_bound(attack) if config.within_bound else attack
+    return model_poisoning.within_bound(attack) if config.within_bound else attack

@@ -1,13 +1,20 @@
-"""What malicious clients send in place of their update: pure functions of vectors.
+"""What malicious clients send in place of their update: pure functions of vectors, and the same by name.
 
 An update moves the model by θ_{t+1} = θ_t + η/N·Σ Δ_i, so that its weight is w = 1/N (paper, Threat Model).
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+
+from precad.mpc import field, fixed_point
+from precad.mpc.field import FieldVector
+from precad.simulation import forging
+from precad.simulation.problem import Attack, AttackContext
 
 Floats = NDArray[np.float64]
 
@@ -68,6 +75,44 @@ def clipped(vector: Floats, bound: float) -> Floats:
     """Cut to the bound C: the longest that the protocol admits of a longer vector."""
     norm = float(np.linalg.norm(vector))
     return vector * (bound * _SLACK / norm) if norm > bound * _SLACK else vector
+
+
+def _a_little(_: float, at: AttackContext) -> Floats:
+    """Without an honest client in the round there is nothing to hide among."""
+    if at.selected == at.attackers:
+        return at.update
+    return a_little_is_enough(at.honest_mean, at.honest_std, at.selected, at.attackers)
+
+
+NAMES: dict[str, Callable[[float, AttackContext], Floats]] = {
+    "boost": lambda factor, at: boost(at.update, at.round.params.client_bound, factor),
+    "sign_flip": lambda factor, at: sign_flip(at.update, factor),
+    "gaussian": lambda factor, at: gaussian(at.theta.size, factor * at.round.params.client_bound, at.rng),
+    "alie": _a_little,
+    "ipm": lambda factor, at: inner_product_manipulation(at.honest_mean, factor),
+    "just_over": lambda _, at: _decoded(at, forging.just_over(at.round)),
+    "wrap_around": lambda _, at: _decoded(at, forging.wrapped(at.round, 1)),
+}
+"""The untargeted attacks, from their strength and all that the attacker knows to what it sends.
+
+The last two are of the cheating suite: the least norm above C, and the entry ⌈√p⌉.
+"""
+
+
+def named(name: str, factor: float) -> Attack:
+    """One of :data:`NAMES`; ``factor`` is how strong it is, where that can be chosen."""
+    if name not in NAMES:
+        raise ValueError(f"the attack is {name!r}, expected one of {', '.join(NAMES)}")
+    return partial(NAMES[name], factor)
+
+
+def within_bound(attack: Attack) -> Attack:
+    """The same attack, by clients that cut what they send to exactly C: no norm check sees them."""
+    return lambda at: clipped(attack(at), at.round.params.client_bound)
+
+
+def _decoded(at: AttackContext, x: FieldVector) -> Floats:
+    return fixed_point.decode(field.lift(x), at.round.params.fractional_bits)
 
 
 def _check_factor(factor: float) -> None:
