@@ -127,7 +127,8 @@ def called(name: str) -> set[str]:
     """The modules in which ``name`` is called."""
     found = set()
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if f"{name}(" in text else ():
             if isinstance(node, ast.Call):
                 function = node.func
                 if name == (function.id if isinstance(function, ast.Name) else getattr(function, "attr", None)):
