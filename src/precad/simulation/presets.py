@@ -69,39 +69,25 @@ def _certified(dataset: str, setting: CertifiedSetting) -> Table:
     }
 
 
+def _images(dataset: str, split: Table) -> dict[tuple[str, str], Table]:
+    """The two presets of a set of images: the paper's, and ours."""
+    task, ours = {"dataset": dataset, **split}, dict(_RECOMMENDED)
+    if dataset == "cifar10":
+        ours |= {"learning_rate": 4.0, "final_learning_rate": 0.4}
+    return {
+        (dataset, "paper"): {"task": task, "training": _PAPER_TRAINING, "evaluate_every": 200},
+        (dataset, "recommended"): {"task": {**task, "activation": "tanh"}, "training": ours, "evaluate_every": 10},
+    }
+
+
 _TABLES: Mapping[tuple[str, str], Table] = {
     ("digits", "recommended"): _DIGITS,
     ("digits", "certified"): _certified("digits", CERTIFIED_SMALL),
     ("mnist", "certified"): _certified("mnist", CERTIFIED),
-    ("mnist", "paper"): {"task": {"dataset": "mnist", **_SHARDS}, "training": _PAPER_TRAINING, "evaluate_every": 200},
-    ("fashion", "paper"): {
-        "task": {"dataset": "fashion", **_SHARDS},
-        "training": _PAPER_TRAINING,
-        "evaluate_every": 200,
-    },
-    ("cifar10", "paper"): {
-        "task": {"dataset": "cifar10", **_DIRICHLET},
-        "training": _PAPER_TRAINING,
-        "evaluate_every": 200,
-    },
-    ("mnist", "recommended"): {
-        "task": {"dataset": "mnist", "activation": "tanh", **_SHARDS},
-        "training": _RECOMMENDED,
-        "evaluate_every": 10,
-    },
-    ("fashion", "recommended"): {
-        "task": {"dataset": "fashion", "activation": "tanh", **_SHARDS},
-        "training": _RECOMMENDED,
-        "evaluate_every": 10,
-    },
-    ("cifar10", "recommended"): {
-        "task": {"dataset": "cifar10", "activation": "tanh", **_DIRICHLET},
-        "training": {**_RECOMMENDED, "learning_rate": 4.0, "final_learning_rate": 0.4},
-        "evaluate_every": 10,
-    },
+    **_images("mnist", _SHARDS),
+    **_images("fashion", _SHARDS),
+    **_images("cifar10", _DIRICHLET),
 }
-
-
 _OWN_TASK: Mapping[str, Table] = {"recommended": _RECOMMENDED, "paper": _PAPER_TRAINING}
 
 
