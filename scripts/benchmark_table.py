@@ -12,6 +12,7 @@ from pathlib import Path
 
 from precad import __version__
 from precad.lab.bench import protocol
+from precad.mpc.cores import usable_cores
 from precad.protocol.params import Validation
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     for unknown in sorted(set(options.parts) - parts.keys()):
         parser.error(f"there is no part {unknown!r}: expected one of {', '.join(parts)}")
     print(f"## Times, {datetime.now(UTC):%d %B %Y}\n")
-    print(f"precad {__version__}, {_processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before.")
+    print(f"precad {__version__}, {_processor()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f} before.")
     for name, part in parts.items():
         if not options.parts or name in options.parts:
             print()

@@ -103,7 +103,9 @@ def _ldp_total(sent: Updates, *, clip: bool) -> NDArray[np.float64]:
     settings = config(training={"protocol": "ldp", "clip_after_noise": clip}).training
     assert settings.protocol is Protocol.LDP
     round_ = Round(settings.params(300, 6), digest(b"precad test"), 0, digest(b"precad test"))
-    return Aggregator(settings, Randomness.repeatable(1), 6.0)(round_, [sent]).total
+    collected = Aggregator(settings, Randomness.repeatable(1), 6.0).collect(round_)
+    collected.add(sent)
+    return collected.open().total
 
 
 def test_ldp_is_cut_to_c_with_its_noise() -> None:

@@ -47,7 +47,7 @@ def test_attackers_know_mean_and_spread_of_what_honest_clients_send() -> None:
         [
             update
             for group in clean._clients.updates(seen[0].round, clean.names[:4], seen[0].theta)
-            for update in group.malicious.values()
+            for update in group.raw.values()
         ]
     )
     assert np.allclose(seen[0].honest_mean, sent.mean(axis=0))

@@ -1,8 +1,12 @@
 """Algorithms 1 and 2, round by round."""
 
 import math
+import threading
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +19,13 @@ from precad.errors import PrecadError, Reason
 from precad.mpc.prg import Context, Purpose
 from precad.privacy.clipping import encode_clipped
 from precad.privacy.epsilon import epsilon
-from precad.privacy.ledger import Ledger
+from precad.privacy.ledger import Entry, Ledger, LedgerError
 from precad.privacy.sampling import poisson_sample
-from precad.privacy.terms import Adversary
-from precad.protocol.params import Normalise, Unit, Validation
+from precad.privacy.terms import Adversary, Terms
+from precad.protocol.params import Normalise, Round, Unit, Validation
 from precad.protocol.update import Optimiser
-from precad.simulation import aggregators as protocols
+from precad.simulation import aggregators
+from precad.simulation.aggregators import Aggregator, Collector, Updates
 from precad.simulation.clients import SAMPLES
 from precad.simulation.evaluation import load_parameters, read_parameters
 from precad.simulation.hyperparameters import Protocol
@@ -207,6 +212,72 @@ def test_the_ledger_counts_who_was_selected(tmp_path: Path) -> None:
         assert epsilon(book.terms, adversary, most) == run.epsilon(adversary)
 
 
+class SlowLedger(Ledger):
+    """Says what it does in a list, waits in the middle of it, and may fail."""
+
+    def __init__(
+        self, path: Path, task: str, terms: Terms, happened: list[str], wait: Callable[[], object], *, fails: bool
+    ) -> None:
+        super().__init__(path, task, terms)
+        self._happened, self._wait, self._fails = happened, wait, fails
+
+    def record(self, round_: int, participants: Iterable[str]) -> Entry:
+        self._wait()
+        if self._fails:
+            raise LedgerError("the disk is full")
+        entry = super().record(round_, participants)
+        self._happened.append("counted")
+        return entry
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("ideal", "validation"), [(True, Validation.PROOF), *((False, validation) for validation in Validation)]
+)
+def test_a_round_is_counted_before_it_is_opened(
+    ideal: bool, validation: Validation, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every form that has a ledger. Clients compute while the disk is slow; if it fails, nothing is opened."""
+    happened: list[str] = []
+    computed = threading.Event()
+    opening = "integer_gaussian" if ideal else "run_round"
+    original_open, original_collect = getattr(aggregators, opening), Aggregator.collect
+
+    def opens(*arguments: Any) -> Any:
+        happened.append("opened")
+        return original_open(*arguments)
+
+    def collect(self: Aggregator, round_: Round) -> Collector:
+        collector = original_collect(self, round_)
+        add = collector.add
+
+        def adds(updates: Updates) -> None:
+            add(updates)
+            happened.append("computed")
+            computed.set()
+
+        monkeypatch.setattr(collector, "add", adds)
+        return collector
+
+    monkeypatch.setattr(aggregators, opening, opens)
+    monkeypatch.setattr(Aggregator, "collect", collect)
+
+    def wait() -> None:
+        assert computed.wait(60)
+        time.sleep(0.3)  # an opening that does not wait for the disk would come now
+
+    run = Trainer(task(), hyperparameters(client_rate=1.0, validation=validation), SEED, ideal=ideal)
+    run.keep_ledger(lambda of, terms: SlowLedger(tmp_path / "ledger", of, terms, happened, wait, fails=fails))
+    if fails:
+        with pytest.raises(LedgerError, match="disk is full"):
+            run.play()
+        assert set(happened) == {"computed"}
+        assert run.progress.round == 0
+    else:
+        run.play()
+        assert list(dict.fromkeys(happened)) == ["computed", "counted", "opened"]
+
+
 def test_a_model_that_diverges_is_named_with_its_round() -> None:
     with pytest.raises(PrecadError, match=says("round 1", "learning rate", 1e100)):
         trainer(learning_rate=1e100).play()
@@ -248,7 +319,3 @@ def test_parameters_go_in_and_out_unchanged() -> None:
     assert theta.size == 8 * 6 + 6 * 3 + 3
     load_parameters(net, theta + 1)
     assert np.allclose(read_parameters(net), theta + 1, atol=1e-6)
-
-
-def test_both_cores_keep_the_order() -> None:
-    assert protocols.on_both_cores(lambda x: x * x, range(100)) == [x * x for x in range(100)]

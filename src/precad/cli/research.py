@@ -7,6 +7,7 @@ import typer
 
 from precad.cli import options
 from precad.cli.output import need_torch, needs, plain_errors, print_figures, print_json, working
+from precad.mpc.cores import usable_cores
 
 bench = typer.Typer(name="bench", help="Measure the speed of precad on this machine.", no_args_is_help=True)
 
@@ -26,7 +27,10 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Run the same code with far fewer rounds: under 20 minutes.")
     ] = False,
-    jobs: Annotated[int, typer.Option(help="The runs at a time, each in a process with one torch thread.")] = 2,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="The runs at a time, each in a process with one torch thread: one a core if not given."),
+    ] = None,
     data: Annotated[Path | None, options.DATA] = None,
     out: Annotated[Path, typer.Option(help="The folder of rows, figures and tables.")] = Path("results"),
     dataset: Annotated[
@@ -73,7 +77,7 @@ def reproduce(
             quick,
             folder,
             data=data,
-            jobs=jobs,
+            jobs=usable_cores() if jobs is None else jobs,
             runs=runs,
             datasets=chosen,
             seeds=seeds,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import Rejected
+from precad.mpc.cores import usable_cores
 from precad.mpc.secret import Redacted, Secret
 from precad.mpc.single_use import Once
 from precad.privacy import clipping
@@ -77,7 +78,7 @@ class Servers:
 
     def both(self, stage: Stage, step: Callable[[Role], _Result]) -> dict[Role, _Result]:
         """The same step at both servers."""
-        if stage not in SIDE_BY_SIDE:
+        if stage not in SIDE_BY_SIDE or usable_cores() == 1:
             return {role: step(role) for role in Role}
         b = _thread_of_b().submit(step, Role.B)
         a = step(Role.A)

@@ -6,18 +6,17 @@ place of their mean.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import PrecadError, Reason, Rejected
 from precad.mpc import field, fixed_point
+from precad.mpc.cores import on_usable_cores
 from precad.mpc.prg import Purpose, Stream
 from precad.privacy import clipping
 from precad.privacy.noise import integer_gaussian
@@ -25,7 +24,7 @@ from precad.protocol import submission
 from precad.protocol.params import Round, Validation
 from precad.protocol.round import run_round
 from precad.protocol.states import Role
-from precad.protocol.submission import Submission
+from precad.protocol.submission import ClientSecrets, Submission
 from precad.simulation.forging import forge
 from precad.simulation.hyperparameters import Hyperparameters, Protocol
 from precad.simulation.randomness import Randomness
@@ -39,10 +38,10 @@ Floats = NDArray[np.float64]
 class Updates:
     """What some of the selected clients would send."""
 
-    honest: Mapping[str, Grid]
-    """Within C, on the grid."""
-    malicious: Mapping[str, Floats]
-    """Anything. In ``plain`` nobody clips, and all are here."""
+    encoded: Mapping[str, Grid]
+    """On the grid, clipped as the protocol asks: of honest clients."""
+    raw: Mapping[str, Floats]
+    """Anything, as floats: of malicious clients; in ``plain``, where nobody clips, of all."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,24 @@ class Aggregate:
     rejected: Mapping[str, Rejected]
 
 
+class Collector(ABC):
+    """One round under way. It takes updates in, and opens their sum when it is told to: not before."""
+
+    def __init__(self, round_: Round) -> None:
+        self._round, self._accepted, self._rejected = round_, set[str](), dict[str, Rejected]()
+
+    @abstractmethod
+    def add(self, updates: Updates) -> None:
+        """Take in what some clients send. Nothing is opened."""
+
+    @abstractmethod
+    def open(self) -> Aggregate:
+        """Draw the protocol's noise, and open the sum."""
+
+    def _aggregate(self, total: Floats) -> Aggregate:
+        return Aggregate(total, frozenset(self._accepted), self._rejected)
+
+
 class Aggregator:
     """Plays rounds of the chosen protocol.
 
@@ -86,30 +103,163 @@ class Aggregator:
         name = hyperparameters.defence
         self._defence = None if name is None else _defence(name)
 
-    def __call__(self, round_: Round, groups: Iterable[Updates]) -> Aggregate:
-        """One round."""
-        protocol = self._hyperparameters.protocol
+    def collect(self, round_: Round) -> Collector:
+        """Begin a round."""
+        settings, randomness, protocol = self._hyperparameters, self._randomness, self._hyperparameters.protocol
         if protocol is Protocol.PLAIN:
-            return _plain(round_, groups) if self._defence is None else self._defended(round_, groups, self._defence)
-        if protocol is Protocol.PRECAD:
-            return (_ideal if self._ideal else _precad)(round_, groups, self._randomness)
-        if protocol is Protocol.CDP:
-            return _cdp(round_, groups, self._randomness)
+            return _Plain(round_) if self._defence is None else _Defended(round_, settings, self._defence)
+        if protocol is Protocol.PRECAD and not self._ideal:
+            return _Precad(round_, randomness)
+        if protocol is Protocol.PRECAD or protocol is Protocol.CDP:
+            return _Trusted(round_, randomness, ideal=self._ideal)
         share = 1.0 if protocol is Protocol.LDP else 1 / math.sqrt(self._tau)
-        return _noise_of_clients(round_, groups, self._randomness, share, clip=self._hyperparameters.clip_after_noise)
+        return _NoisyClients(round_, randomness, share, clip=settings.clip_after_noise)
 
-    def _defended(self, round_: Round, groups: Iterable[Updates], defence: Defence) -> Aggregate:
-        """A robust mean of whatever comes, times the number of clients."""
-        sent = {client: update for updates in groups for client, update in updates.malicious.items()}
+
+class _Precad(Collector):
+    """The whole protocol in memory: every client's submission, both servers."""
+
+    def __init__(self, round_: Round, randomness: Randomness) -> None:
+        super().__init__(round_)
+        self._randomness, self._submissions = randomness, dict[str, Submission]()
+
+    def add(self, updates: Updates) -> None:
+        honest = on_usable_cores(self._submit, updates.encoded.items())
+        malicious = on_usable_cores(self._submit_anything, updates.raw.items())
+        self._submissions |= zip((*updates.encoded, *updates.raw), (*honest, *malicious), strict=True)
+
+    def open(self) -> Aggregate:
+        secrets_a, secrets_b = (self._randomness.server(self._round.number, role.value) for role in Role)
+        opened = run_round(self._round, self._submissions, secrets_a, secrets_b)
+        total = fixed_point.decode(opened.noisy_sum, self._round.params.fractional_bits)
+        return Aggregate(total, opened.valid, opened.rejected)
+
+    def _submit(self, sent: tuple[str, Grid]) -> Submission:
+        """An honest client, which draws again if its secrets do not suit its update."""
+        (client, x), attempts = sent, count()
+
+        def draw() -> ClientSecrets:
+            return self._randomness.client(self._round.number, client, next(attempts))
+
+        return submission.submit(self._round, client, x, draw)
+
+    def _submit_anything(self, sent: tuple[str, Floats]) -> Submission:
+        """A malicious client follows the protocol where that serves it, and else forges the best proof that it can."""
+        client, update = sent
+        params, x = self._round.params, _on_the_grid(update, self._round.params.fractional_bits)
+        secrets = self._randomness.client(self._round.number, client)
+        if clipping.squared_norm(x) <= params.squared_bound or params.validation is Validation.NONE:
+            return submission.submit(self._round, client, x, lambda: secrets)
+        return forge(self._round, client, field.embed(x), secrets=secrets)
+
+
+class _Trusted(Collector):
+    """One party sees every update, rejects those over C, and adds noise: CDP; ``ideal``, what PRECAD would open."""
+
+    def __init__(self, round_: Round, randomness: Randomness, *, ideal: bool) -> None:
+        super().__init__(round_)
+        self._randomness, self._ideal = randomness, ideal
+        self._total = np.zeros(round_.params.dim, np.int64)
+
+    def add(self, updates: Updates) -> None:
+        params = self._round.params
+        check = not self._ideal or params.validation is not Validation.NONE
+        for x in updates.encoded.values():
+            self._total += x
+        self._accepted |= updates.encoded.keys()
+        for client, update in updates.raw.items():
+            x = _on_the_grid(update, params.fractional_bits)
+            if check and clipping.squared_norm(x) > params.squared_bound:
+                self._rejected[client] = Rejected(Reason.INVALID)
+            else:
+                self._total += x
+                self._accepted.add(client)
+
+    def open(self) -> Aggregate:
+        params, total = self._round.params, self._total
+        if self._ideal:
+            for role in Role:
+                noise = self._randomness.server(self._round.number, role.value).noise
+                stream = Stream(noise, Purpose.NOISE, self._round.context(role.value))
+                total = total + integer_gaussian(params.noise_std, params.dim, stream)
+            total = field.lift(field.embed(total))
+        else:
+            stream = self._randomness.stream(Purpose.NOISE, self._round.context("server"))
+            total = total + integer_gaussian(_noise_std(self._round), params.dim, stream)
+        return self._aggregate(fixed_point.decode(total, params.fractional_bits))
+
+
+class _NoisyClients(Collector):
+    """Each honest client adds ``share`` of the noise σ·R' to its update; malicious ones add none.
+
+    With ``clip`` the server, which sees every submission, cuts it to C.
+    """
+
+    def __init__(self, round_: Round, randomness: Randomness, share: float, *, clip: bool) -> None:
+        super().__init__(round_)
+        self._randomness, self._std, self._clip = randomness, share * _noise_std(round_), clip
+        self._total = np.zeros(round_.params.dim, np.int64)
+
+    def add(self, updates: Updates) -> None:
+        for sent in on_usable_cores(self._noisy, updates.encoded.items()):
+            self._total += sent
+        for update in updates.raw.values():
+            self._total += self._cut(_on_the_grid(update, self._round.params.fractional_bits))
+        self._accepted |= updates.encoded.keys() | updates.raw.keys()
+
+    def open(self) -> Aggregate:
+        return self._aggregate(fixed_point.decode(self._total, self._round.params.fractional_bits))
+
+    def _noisy(self, sent: tuple[str, Grid]) -> Grid:
+        client, x = sent
+        stream = self._randomness.stream(Purpose.NOISE, self._round.context(client))
+        return self._cut(x + integer_gaussian(self._std, x.size, stream))
+
+    def _cut(self, x: Grid) -> Grid:
+        params = self._round.params
+        if not self._clip:
+            return x
+        floats = fixed_point.decode(x, params.fractional_bits)
+        return clipping.encode_clipped(floats, params.client_bound, params.fractional_bits)
+
+
+class _Plain(Collector):
+    """The sum of whatever comes."""
+
+    def __init__(self, round_: Round) -> None:
+        super().__init__(round_)
+        self._total = np.zeros(round_.params.dim)
+
+    def add(self, updates: Updates) -> None:
+        for update in updates.raw.values():
+            self._total += update
+        self._accepted |= updates.raw.keys()
+
+    def open(self) -> Aggregate:
+        return self._aggregate(self._total)
+
+
+class _Defended(Collector):
+    """A robust mean of whatever comes, times the number of clients."""
+
+    def __init__(self, round_: Round, hyperparameters: Hyperparameters, defence: Defence) -> None:
+        super().__init__(round_)
+        self._hyperparameters, self._defence, self._sent = hyperparameters, defence, dict[str, Floats]()
+
+    def add(self, updates: Updates) -> None:
+        self._sent |= updates.raw
+
+    def open(self) -> Aggregate:
+        sent, params = self._sent, self._round.params
         if not sent:
-            return Aggregate(np.zeros(round_.params.dim), frozenset(), {})
+            return self._aggregate(np.zeros(params.dim))
         malicious = math.ceil(self._hyperparameters.assumed_malicious * len(sent))
-        told = DefenceTerms(malicious, round_.params.client_bound)
         name = f"the defence {self._hyperparameters.defence}"
         with explained(f"{name} fails"):
-            mean = np.asarray(defence(np.stack(list(sent.values())), told), np.float64)
-        if mean.shape != (round_.params.dim,):
-            raise PrecadError(f"{name} must return a vector of {round_.params.dim} entries, got shape {mean.shape}")
+            mean = self._defence(np.stack(list(sent.values())), DefenceTerms(malicious, params.client_bound))
+            mean = np.asarray(mean, np.float64)
+        if mean.shape != (params.dim,):
+            raise PrecadError(f"{name} must return a vector of {params.dim} entries, got shape {mean.shape}")
         return Aggregate(mean * len(sent), frozenset(sent), {})
 
 
@@ -121,116 +271,6 @@ def _defence(name: str) -> Defence:
     return defence
 
 
-def _plain(round_: Round, groups: Iterable[Updates]) -> Aggregate:
-    """The sum of whatever comes."""
-    total, accepted = np.zeros(round_.params.dim), set[str]()
-    for updates in groups:
-        for update in updates.malicious.values():
-            total += update
-        accepted |= updates.malicious.keys()
-    return Aggregate(total, frozenset(accepted), {})
-
-
-def _ideal(round_: Round, groups: Iterable[Updates], randomness: Randomness) -> Aggregate:
-    """What :func:`_precad` opens, without its cryptography."""
-    params = round_.params
-    total = np.zeros(params.dim, np.int64)
-    for role in Role:
-        noise = randomness.server(round_.number, role.value).noise
-        total += integer_gaussian(
-            params.noise_std, params.dim, Stream(noise, Purpose.NOISE, round_.context(role.value))
-        )
-    accepted, rejected = _add_checked(round_, groups, total, check=params.validation is not Validation.NONE)
-    total = field.lift(field.embed(total))
-    return Aggregate(fixed_point.decode(total, params.fractional_bits), accepted, rejected)
-
-
-def _precad(round_: Round, groups: Iterable[Updates], randomness: Randomness) -> Aggregate:
-    """The whole protocol in memory: every client's submission, both servers."""
-    submissions: dict[str, Submission] = {}
-    for updates in groups:
-
-        def submit(client: str, updates: Updates = updates) -> Submission:
-            attempts = count()
-            if client in updates.honest:
-                x = updates.honest[client]
-                return submission.submit(
-                    round_, client, x, lambda: randomness.client(round_.number, client, next(attempts))
-                )
-            return _submit_anything(round_, client, updates.malicious[client], randomness)
-
-        clients = [*updates.honest, *updates.malicious]
-        submissions |= zip(clients, on_both_cores(submit, clients), strict=True)
-    secrets_a, secrets_b = (randomness.server(round_.number, role.value) for role in Role)
-    opened = run_round(round_, submissions, secrets_a, secrets_b)
-    total = fixed_point.decode(opened.noisy_sum, round_.params.fractional_bits)
-    return Aggregate(total, opened.valid, opened.rejected)
-
-
-def _submit_anything(round_: Round, client: str, update: Floats, randomness: Randomness) -> Submission:
-    """A malicious client follows the protocol where that serves it, and else forges the best proof that it can."""
-    x = _on_the_grid(update, round_.params.fractional_bits)
-    secrets = randomness.client(round_.number, client)
-    within = clipping.squared_norm(x) <= round_.params.squared_bound
-    if within or round_.params.validation is Validation.NONE:
-        return submission.submit(round_, client, x, lambda: secrets)
-    return forge(round_, client, field.embed(x), secrets=secrets)
-
-
-def _cdp(round_: Round, groups: Iterable[Updates], randomness: Randomness) -> Aggregate:
-    """The trusted server sees every update, and rejects those over C."""
-    stream = randomness.stream(Purpose.NOISE, round_.context("server"))
-    total = integer_gaussian(_noise_std(round_), round_.params.dim, stream)
-    accepted, rejected = _add_checked(round_, groups, total, check=True)
-    return Aggregate(fixed_point.decode(total, round_.params.fractional_bits), accepted, rejected)
-
-
-def _add_checked(
-    round_: Round, groups: Iterable[Updates], total: Grid, *, check: bool
-) -> tuple[frozenset[str], dict[str, Rejected]]:
-    """Add to ``total`` the updates within C, or all without a ``check``; who was accepted and who was not."""
-    params, accepted, rejected = round_.params, set[str](), dict[str, Rejected]()
-    for updates in groups:
-        for x in updates.honest.values():
-            total += x
-        accepted |= updates.honest.keys()
-        for client, update in updates.malicious.items():
-            x = _on_the_grid(update, params.fractional_bits)
-            if check and clipping.squared_norm(x) > params.squared_bound:
-                rejected[client] = Rejected(Reason.INVALID)
-            else:
-                total += x
-                accepted.add(client)
-    return frozenset(accepted), rejected
-
-
-def _noise_of_clients(
-    round_: Round, groups: Iterable[Updates], randomness: Randomness, share: float, *, clip: bool
-) -> Aggregate:
-    """Each honest client adds ``share`` of the noise σ·R' to its update; malicious ones add none.
-
-    With ``clip`` the server, which sees every submission, cuts it to C.
-    """
-    params, total, accepted = round_.params, np.zeros(round_.params.dim, np.int64), set[str]()
-    f = params.fractional_bits
-
-    def cut(x: Grid) -> Grid:
-        return clipping.encode_clipped(fixed_point.decode(x, f), params.client_bound, f) if clip else x
-
-    for updates in groups:
-
-        def noisy(client: str, updates: Updates = updates) -> Grid:
-            stream = randomness.stream(Purpose.NOISE, round_.context(client))
-            return cut(updates.honest[client] + integer_gaussian(share * _noise_std(round_), params.dim, stream))
-
-        for sent in on_both_cores(noisy, updates.honest):
-            total += sent
-        for update in updates.malicious.values():
-            total += cut(_on_the_grid(update, f))
-        accepted |= updates.honest.keys() | updates.malicious.keys()
-    return Aggregate(fixed_point.decode(total, params.fractional_bits), frozenset(accepted), {})
-
-
 def _noise_std(round_: Round) -> float:
     """σ·R' on the grid, whatever the two servers of PRECAD would add."""
     return math.ldexp(round_.params.noise_multiplier * round_.params.sensitivity, round_.params.fractional_bits)
@@ -240,17 +280,3 @@ def _on_the_grid(update: Floats, fractional_bits: int) -> Grid:
     """A malicious update as integers, cut off where exact norms end."""
     limit = math.ldexp(1.0, 47 - fractional_bits)
     return fixed_point.encode(np.clip(np.nan_to_num(update), -limit, limit), fractional_bits)
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-def on_both_cores(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Simulated clients side by side: their kernels and ciphers hold no lock."""
-    return list(_pool().map(work, items))
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(2, "client")

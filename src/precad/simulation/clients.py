@@ -12,11 +12,11 @@ from precad.data.records import Records
 from precad.errors import PrecadError
 from precad.gradients.engine import PerRecordGradients
 from precad.mpc import fixed_point
+from precad.mpc.cores import on_usable_cores
 from precad.mpc.prg import Context, Purpose, digest
 from precad.privacy import clipping
 from precad.privacy.sampling import poisson_sample
 from precad.protocol.params import Round, Unit
-from precad.simulation import aggregators as protocols
 from precad.simulation.aggregators import Updates
 from precad.simulation.hyperparameters import Hyperparameters, Protocol
 from precad.simulation.problem import Attack, AttackContext
@@ -53,7 +53,7 @@ class SimulatedClients:
         for group in _in_groups(tuple(name for name in names if name not in self._attacks)):
             updates = self._honest(round_, group, theta)
             if malicious:
-                moments.add(self._decoded(round_, x) for x in (updates.honest or updates.malicious).values())
+                moments.add(self._decoded(round_, x) for x in (updates.encoded or updates.raw).values())
             yield updates
         for group in _in_groups(malicious):
             contexts = (
@@ -83,7 +83,7 @@ class SimulatedClients:
         if self._hyperparameters.clip_after_noise:
             return Updates(dict(zip(names, deltas, strict=True)), {})
         floats = self._decoded(round_, deltas)
-        clipped = protocols.on_both_cores(lambda delta: clipping.encode_clipped(delta, bound, f), floats)
+        clipped = on_usable_cores(lambda delta: clipping.encode_clipped(delta, bound, f), floats)
         return Updates(dict(zip(names, clipped, strict=True)), {})
 
     def _delta(self, round_: Round, name: str, theta: Floats) -> Floats:

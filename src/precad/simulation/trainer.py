@@ -151,24 +151,24 @@ class Trainer:
         return selected[self.progress.participations[selected] < self._cap]
 
     def _aggregate(self, round_: Round, names: tuple[str, ...], theta: Floats, watch: "_Stopwatch") -> Aggregate:
-        """Algorithm 2 at the selected clients, a few at a time; Algorithm 1, lines 3 to 5, at the servers."""
+        """Algorithm 2 at the selected clients, a few at a time; Algorithm 1, lines 3 to 5, at the servers.
 
-        def groups() -> Iterator[Updates]:
-            counted = self._count(round_.number, names)
-            updates = self._clients.updates(round_, names, theta)
+        The round is counted before anything of it is opened. The ledger writes while the clients compute.
+        """
+        counted = self._count(round_.number, names)
+        collected = self._aggregator.collect(round_)
+        updates = self._clients.updates(round_, names, theta)
+        watch.lap("protocol")
+        while group := _next(updates, f"the updates of round {round_.number + 1} cannot be computed"):
+            watch.lap("gradients")
+            collected.add(group)
             watch.lap("protocol")
-            failure = f"the updates of round {round_.number + 1} cannot be computed"
-            while group := _next(updates, failure):
-                watch.lap("gradients")
-                yield group
-                watch.lap("protocol")
-            counted.result()
-            watch.lap("ledger")
-
-        return self._aggregator(round_, groups())
+        counted.result()
+        watch.lap("ledger")
+        return collected.open()
 
     def _count(self, number: int, names: tuple[str, ...]) -> Future[object]:
-        """Count the round in the ledger while the clients compute: the disk must confirm it before the servers open."""
+        """Begin to count the round in the ledger; the result comes when the disk has confirmed it."""
         if self._ledger is None:
             return _writer().submit(lambda: None)
         return _writer().submit(self._ledger.record, number, names)

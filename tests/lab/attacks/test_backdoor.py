@@ -42,7 +42,7 @@ def test_attackers_train_one_model_a_round_and_split_it_evenly() -> None:
     sent = [
         update
         for group in run._clients.updates(_round(run), run.names, run.progress.model.theta)
-        for name, update in group.malicious.items()
+        for name, update in group.raw.items()
         if name in run.task.attacks
     ]
     first, second = sent

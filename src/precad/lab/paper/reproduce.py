@@ -1,6 +1,5 @@
 """``precad reproduce``: from a target to its runs, its figures and its tables."""
 
-import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from precad.lab.paper import claims, figures, heatmap, plan, runner, table1
 from precad.lab.paper.heatmap import Board
 from precad.lab.paper.plan import Dataset, Experiment, Scale
 from precad.lab.paper.rows import Row, RowFile
+from precad.mpc.cores import usable_cores
 
 Target = Literal["fig2", "fig3", "fig4", "fig5", "table1", "claims", "heatmap", "all"]
 TABLE_SEED = 1
@@ -126,7 +126,7 @@ def _draw(name: str, scale: Scale, rows: RowFile, out: Path) -> Path:
 
 
 def _machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}"
+    return f"{usable_cores()} cores, {platform.machine()}"
 
 
 def _make(todo: list[Experiment], rows: RowFile, order: Order, console: Console) -> None:

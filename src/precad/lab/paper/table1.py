@@ -80,5 +80,6 @@ def _measure(name: str, formula: str, expected: float, protocol: Protocol, noise
     params = settings.params(DIM, CLIENTS)
     round_ = Round(params, digest(b"precad table 1"), 0, digest(b"precad table 1"))
     honest = {f"client-{i:02}": np.zeros(DIM, np.int64) for i in range(CLIENTS)}
-    aggregate = Aggregator(settings, Randomness.repeatable(seed), CLIENTS)(round_, [Updates(honest, {})])
-    return Measured(name, formula, expected, float(aggregate.total.std()) / params.sensitivity)
+    collected = Aggregator(settings, Randomness.repeatable(seed), CLIENTS).collect(round_)
+    collected.add(Updates(honest, {}))
+    return Measured(name, formula, expected, float(collected.open().total.std()) / params.sensitivity)
