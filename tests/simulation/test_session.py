@@ -8,7 +8,6 @@ import pytest
 
 from precad.simulation import session
 from precad.simulation.api import train
-from precad.simulation.plain_time import plain_seconds
 from tests.simulation import small
 
 
@@ -41,11 +40,11 @@ def test_a_run_from_python_has_a_page_and_says_what_made_it(tmp_path: Path) -> N
 def test_plain_training_is_timed_without_attacks_and_leaves_no_trace() -> None:
     task = small.task({"client-1": small.boosted})
     weights = [weight.detach().clone() for weight in task.model.parameters()]
-    seconds = plain_seconds(task, small.hyperparameters(budget=3.0), "cpu")
+    seconds = session.plain_seconds(task, small.hyperparameters(budget=3.0), "cpu")
     assert seconds is not None
     assert seconds > 0
     assert all(before.equal(after) for before, after in zip(weights, task.model.parameters(), strict=True))
 
 
 def test_plain_training_that_fails_has_no_time() -> None:
-    assert plain_seconds(small.task(), small.hyperparameters(learning_rate=1e300), "cpu") is None
+    assert session.plain_seconds(small.task(), small.hyperparameters(learning_rate=1e300), "cpu") is None

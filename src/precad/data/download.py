@@ -78,8 +78,9 @@ def _fetch_from_any(addresses: tuple[str, ...], path: str, sha256: str, folder: 
 
 def _fetch(url: str, path: str, files: pooch.Pooch) -> None:
     console = Console(stderr=True)
+    console.quiet = not console.is_terminal
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         pooch.HTTPDownloader(_Bar(progress, url), chunk_size=1 << 18, timeout=TIMEOUT)(url, path, files)
 
 

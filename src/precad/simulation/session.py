@@ -3,27 +3,32 @@
 import logging
 import math
 import platform
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from precad import __version__
+from precad.errors import PrecadError
 from precad.files import whole_file
 from precad.privacy.terms import Adversary
 from precad.report import run as report_format
 from precad.report.page import REPORT_NAME, write_report
-from precad.simulation.hyperparameters import Protocol
-from precad.simulation.plain_time import plain_seconds
+from precad.simulation.hyperparameters import Hyperparameters, Protocol
+from precad.simulation.problem import Problem
+from precad.simulation.randomness import Randomness
 from precad.simulation.run_folder import Metrics, RunFolder
 from precad.simulation.trainer import Outcome, Trainer
 
 SAVE_SECONDS = 2.0
 """A checkpoint is at most so old; the rounds after it are played again."""
+PLAIN_ROUNDS, PLAIN_LONGEST = 3, 2.0
+"""How many rounds of plain training are timed, and the seconds after which no further one is."""
 
 
 @dataclass(frozen=True)
@@ -118,16 +123,39 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, A
         "participations": max(counts.values()),
         "rejected": {name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
         "seconds": dict(seconds),
-        "plain_seconds": _yardstick(trainer, run),
+        "plain_seconds": plain_seconds(trainer.task, trainer.hyperparameters, run.machine["device"]),
         "seed": trainer.randomness.seed,
         "randomness": trainer.randomness.said,
     }
 
 
-def _yardstick(trainer: Trainer, run: RunFolder) -> float | None:
-    if trainer.hyperparameters.protocol is Protocol.PLAIN:
+def plain_seconds(task: Problem, hyperparameters: Hyperparameters, device: str) -> float | None:
+    """How long a round of plain training takes, with which the cost of a run is compared.
+
+    Returns:
+        The median of some rounds with the same model, clients and rates: no clipping, shares, proofs, noise or
+        attacks. Nothing of them is kept but their time. None for a run that is plain itself, or where they fail, as
+        plain training may.
+    """
+    if hyperparameters.protocol is Protocol.PLAIN:
         return None
-    return plain_seconds(trainer.task, trainer.hyperparameters, run.machine["device"])
+    plain = replace(
+        hyperparameters,
+        protocol=Protocol.PLAIN,
+        rounds=1 + PLAIN_ROUNDS,
+        budget=None,
+        defence=None,
+        clip_after_noise=False,
+    )
+    try:
+        trainer = Trainer(replace(task, attacks={}), plain, Randomness.private(), device=device)
+        trainer.play()  # loads what the next ones use
+        begun, seconds = time.perf_counter(), list[float]()
+        while len(seconds) < PLAIN_ROUNDS and (not seconds or time.perf_counter() - begun < PLAIN_LONGEST):
+            seconds.append(sum(trainer.play().seconds.values()))
+    except (PrecadError, ValueError):
+        return None
+    return statistics.median(seconds)
 
 
 def _about(trainer: Trainer) -> dict[str, Any]:
