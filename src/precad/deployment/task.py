@@ -52,11 +52,11 @@ class Training:
     budget: float
     """The most that the run may cost a record, or a client, in ε against a server."""
     participations: int
-    """T_i: a client takes part in so many rounds and no more. The guarantee rests on this number."""
+    """T_i, the most rounds in which a client takes part. The guarantee rests on this number."""
     normalise: Normalise = Normalise.CONSTANT
     participants: Participants = Participants.PUBLIC
     epoch_rounds: int = 16
-    """A sealing key serves so many rounds, and is then deleted."""
+    """The number of rounds that a sealing key serves before it is deleted."""
 
     def __post_init__(self) -> None:
         for name in ("client_rate", "record_rate"):

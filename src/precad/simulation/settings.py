@@ -18,7 +18,7 @@ class TaskConfig:
     """What is learnt: a data set that precad knows, or a function of the user's."""
 
     dataset: str = "digits"
-    """digits, mnist, fashion or cifar10; or ``module:function``, which gets these values and returns a ``Task``."""
+    """digits, mnist, fashion or cifar10; or ``module:function``, which gets these values and returns a ``Problem``."""
     model: ModelName = "auto"
     """The paper's network for the data set, a linear model, or one without bias on the lowest frequencies."""
     frequencies: int = 8
@@ -49,7 +49,7 @@ class MaliciousConfig:
     attack: str = "boost"
     """boost, sign_flip, gaussian, alie, ipm, just_over, wrap_around, label_flip, backdoor, or ``module:function``."""
     boost: float = 10.0
-    """How strong: so many times C (boost, gaussian), or the honest update (sign_flip) or mean (ipm)."""
+    """How strong: the multiple of C (boost, gaussian), of the honest update (sign_flip) or of the honest mean (ipm)."""
     within_bound: bool = False
     """They cut what they send to exactly C, which no norm check sees."""
 
@@ -69,7 +69,7 @@ class RunConfig:
     seed: int | None = None
     """Makes the run repeatable, and its noise not private."""
     evaluate_every: int = 10
-    """The test set is looked at every so many rounds, and at the end."""
+    """The number of rounds from one evaluation on the test set to the next; the last round is evaluated too."""
 
     def __post_init__(self) -> None:
         if self.evaluate_every < 1:
