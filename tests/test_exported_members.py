@@ -42,7 +42,7 @@ EXPORTED = {
     ],
     "precad.flower": ["PrecadMod", "PrecadStrategy", "ServerA", "record_update", "vector_of"],
 }
-REHEARSAL = {("examples/flower-mnist/deploy.py", "precad.lab.loopback.Deployment")}
+REHEARSAL = {("examples/flower-mnist/deploy.py", "precad.lab.processes.Deployment")}
 """It starts all parties as processes on one machine, which is the lab's business and nobody's deployment."""
 
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))

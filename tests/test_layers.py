@@ -58,7 +58,7 @@ MAY_IMPORT_TORCH = {
 }
 MAY_IMPORT_MATPLOTLIB = MAY_IMPORT_TORCH | {"report/pictures"}
 """It draws for the core's commands, which do without it where the extra ``train`` is not installed."""
-MAY_USE_NETWORK_OR_STORAGE = {"deployment", "flower", "privacy/ledger", "data/download", "report/live", "lab/loopback"}
+MAY_USE_NETWORK_OR_STORAGE = {"deployment", "flower", "privacy/ledger", "data/download", "report/live", "lab/processes"}
 """The services, the ledger's file, the download of public data sets, and pages and processes on loopback."""
 NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "pooch", "starlette", "uvicorn", "urllib"}
 

@@ -91,8 +91,7 @@ def test_a_deployed_task_has_one_epsilon(unit: Unit, tmp_path: Path) -> None:
     consortium = Consortium(tmp_path, world.make(training, params))
     task = consortium.task
     task.save(tmp_path / "task.json")
-    np.save(tmp_path / "model.npy", world.MODEL)
-    kit.server(tmp_path / "task.json", tmp_path / "model.npy", Role.A, tmp_path / "a")
+    kit.server(task, world.MODEL, Role.A, tmp_path / "a")
     consortium.folder = tmp_path / "a"
     for _ in range(2):
         consortium.round()

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
@@ -21,8 +20,8 @@ import precad
 from precad.deployment import receipts, sealing
 from precad.deployment.client import Client, Joined
 from precad.deployment.helper import HelperServer
-from precad.deployment.keys import Identity
 from precad.deployment.leader import Leader
+from precad.deployment.parties import Parties
 from precad.deployment.replay import Replay
 from precad.deployment.task import Task, Training
 from precad.deployment.transport import MemoryTransport
@@ -31,10 +30,10 @@ from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample
 from precad.privacy.terms import Adversary
 from precad.protocol.codec import Blob
-from precad.protocol.digests import model_digest
 from precad.protocol.messages import Sealed, encode
 from precad.protocol.params import Normalise, Round, Unit, Validation
 from precad.protocol.round import ServerSecrets, run_round
+from precad.protocol.states import Role
 from precad.protocol.submission import ClientSecrets, Submission
 from precad.protocol.update import Optimiser
 from precad.simulation.clients import SAMPLES, SimulatedClients
@@ -43,7 +42,6 @@ from precad.simulation.hyperparameters import Hyperparameters
 from precad.simulation.problem import AttackContext
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Outcome, Trainer
-from tests.deployment import world
 
 Floats = NDArray[np.float64]
 
@@ -113,11 +111,10 @@ def compare(settings: Hyperparameters, folder: Path, monkeypatch: pytest.MonkeyP
     network = torch.nn.Linear(3, 2)
     data = {name: _records(size) for name, size in zip(NAMES, (20, 30, 10), strict=True)}
     initial = read_parameters(network)
-    keys = {name: Ed25519PrivateKey.generate() for name in NAMES}
-    task = _task(settings, initial, {name: len(records) for name, records in data.items()}, keys)
-    played = _simulate(settings, task, network, data, initial, monkeypatch)
+    parties = _parties(settings, initial, {name: len(records) for name, records in data.items()})
+    played = _simulate(settings, parties.task, network, data, initial, monkeypatch)
     assert len(played.models) == ROUNDS + 1
-    deployed = _Deployed(settings, task, keys, initial, folder, played, monkeypatch)
+    deployed = _Deployed(settings, parties, folder, played, monkeypatch)
     for number, outcome in enumerate(played.outcomes):
         model = deployed.round(number, outcome)
         assert model.tobytes() == played.models[number + 1].tobytes(), f"round {number}"
@@ -129,30 +126,18 @@ def _records(size: int) -> TensorDataset:
     return TensorDataset(inputs, (inputs.sum(1) > 0).long())
 
 
-def _task(
-    settings: Hyperparameters, initial: Floats, records: Mapping[str, int], keys: Mapping[str, Ed25519PrivateKey]
-) -> Task:
-    (server_a, _), (server_b, _) = world.server_identity("alpha"), world.server_identity("beta")
-    cap = settings.most_participations(initial.size)
-    task = Task(
-        bounds=settings.params(initial.size, 1),
-        training=Training(
-            client_rate=settings.client_rate,
-            record_rate=settings.record_rate,
-            rounds=settings.rounds,
-            schedule=settings.schedule,
-            delta=settings.delta,
-            budget=settings.budget or 1e3,
-            participations=cap,
-            normalise=settings.normalise,
-        ),
-        server_a=server_a,
-        server_b=server_b,
-        model=model_digest(initial),
+def _parties(settings: Hyperparameters, initial: Floats, records: Mapping[str, int]) -> Parties:
+    training = Training(
+        client_rate=settings.client_rate,
+        record_rate=settings.record_rate,
+        rounds=settings.rounds,
+        schedule=settings.schedule,
+        delta=settings.delta,
+        budget=settings.budget or 1e3,
+        participations=settings.most_participations(initial.size),
+        normalise=settings.normalise,
     )
-    for name, key in keys.items():
-        task = task.with_member(Identity(name, key.public_key().public_bytes_raw()), records[name])
-    return task
+    return Parties.new(initial, settings.params(initial.size, 1), training, records)
 
 
 def _attack(context: AttackContext) -> Floats:
@@ -205,21 +190,19 @@ class _Deployed:
     def __init__(
         self,
         settings: Hyperparameters,
-        task: Task,
-        keys: Mapping[str, Ed25519PrivateKey],
-        initial: Floats,
+        parties: Parties,
         folder: Path,
         played: Played,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        self.settings, self.task, self.keys, self.played = settings, task, keys, played
+        task, initial, signing = parties.task, parties.model, {role: parties.servers[role].signing for role in Role}
+        self.settings, self.task, self.played = settings, task, played
+        self.keys = {name: own.signing for name, own in parties.clients.items()}
         self.randomness = Randomness.repeatable(SEED)
-        helper = HelperServer(task, world.server_identity("beta")[1], folder / "b.db", initial, durable=False)
-        self.leader = Leader(
-            task, world.server_identity("alpha")[1], folder / "a.db", initial, MemoryTransport(helper), durable=False
-        )
+        helper = HelperServer(task, signing[Role.B], folder / "b.db", initial, durable=False)
+        self.leader = Leader(task, signing[Role.A], folder / "a.db", initial, MemoryTransport(helper), durable=False)
         self.clients = {
-            name: Client(task, name, key, folder / f"{name}.db", durable=False) for name, key in keys.items()
+            name: Client(task, name, key, folder / f"{name}.db", durable=False) for name, key in self.keys.items()
         }
         self._hand_over(monkeypatch)
 

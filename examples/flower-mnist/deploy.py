@@ -11,7 +11,7 @@ import numpy as np
 
 from precad import Params, Schedule, Unit
 from precad.deployment import Training
-from precad.lab.loopback import Deployment
+from precad.lab.processes import Deployment
 
 HERE = Path(__file__).parent
 DIM = 500
@@ -44,7 +44,7 @@ def deployment(folder: Path, clients: tuple[str, ...], rounds: int, noise_multip
 
 def run(parties: Deployment, rounds: int, app: Path = HERE) -> str:
     """Run the app to its end; what it printed."""
-    files = f'precad="{parties.folder / "a" / "a.toml"}" checkpoints="{parties.folder / "checkpoints"}"'
+    files = f'precad="{parties.settings_a}" checkpoints="{parties.folder / "checkpoints"}"'
     settings = f"{files} num-server-rounds={rounds}"
     return parties.flwr("run", str(app), "ours", "--stream", "--run-config", settings, timeout=3600)
 

@@ -22,8 +22,8 @@ import numpy as np
 from precad.deployment import receipts
 from precad.deployment.store import Status, Store
 from precad.errors import Reason
-from precad.lab.bench import site as sites
-from precad.lab.bench.site import ServerB, Site
+from precad.lab.bench.server import make_site
+from precad.lab.processes import ServerB, Site
 from precad.privacy.ledger import Ledger
 from precad.protocol.states import Role
 from tests.deployment import chaos_party
@@ -78,13 +78,13 @@ class Party:
 class Chaos:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self._generator = folder, np.random.default_rng(seed)
-        self.site: Site = sites.make(folder, dim=DIM, clients=CLIENTS, rounds=ROUNDS, client_rate=0.8)
+        self.site: Site = make_site(folder, DIM, CLIENTS, ROUNDS, client_rate=0.8)
         self.counts: Counter[str] = Counter()
         self.replies: dict[tuple[int, str], str] = {}
         self._late: list[str] = []
         self._parties: dict[str, Party] = {}
-        self._b: ServerB | None = None
-        self._port, self._calm = 0, False
+        self._b = ServerB(folder)
+        self._calm = False
 
     def play(self, seconds: float) -> None:
         """Rounds under fire; then calm ones, in which all that is under way ends."""
@@ -101,8 +101,7 @@ class Chaos:
     def close(self) -> None:
         for party in self._parties.values():
             party.kill()
-        if self._b is not None:
-            self._b.kill()
+        self._b.stop()
 
     def _attempt(self) -> None:
         """A round, or as much of it as those live to see who take part."""
@@ -167,7 +166,7 @@ class Chaos:
     def _ask(self, name: str, do: str, **values: str) -> dict[str, Any]:
         if name not in self._parties:
             rate, seed = 0.0 if self._calm else SHAKY, int(self._generator.integers(1 << 31))
-            self._parties[name] = Party(name, self.folder, name, self._port, seed, rate)
+            self._parties[name] = Party(name, self.folder, name, seed, rate)
         if self._happens(KILL):
             threading.Timer(self._generator.uniform(0, 0.6), self._kill_somebody, (self._generator.random(),)).start()
         return self._parties[name].ask(do, **values)
@@ -178,17 +177,15 @@ class Chaos:
             return
         name = names[int(lot * 1e6) % len(names)]
         if name == "beta":
-            if self._b is not None:
+            if self._b.started:
                 self._b.process.kill()
         elif name in self._parties:
             self._parties[name].process.kill()
         self.counts[f"kills of {name if name in ('alpha', 'beta') else 'clients'}"] += 1
 
     def _revive_b(self) -> None:
-        if self._b is not None and self._b.process.poll() is None:
-            return
-        self._b = self.site.start_b(self._port)
-        self._port = self._b.port
+        if not self._b.started or self._b.process.poll() is not None:
+            self._b.start()
 
     def _happens(self, probability: float) -> bool:
         return not self._calm and bool(self._generator.random() < probability)

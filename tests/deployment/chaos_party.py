@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from precad.deployment import receipts
-from precad.deployment import task as tasks
 from precad.deployment.client import Client
 from precad.deployment.leader import Leader
 from precad.deployment.transport import Exchange, Transport, TransportError
 from precad.errors import PrecadError, ProtocolError
-from precad.lab.bench.site import Site
+from precad.lab.processes import Site
 from precad.mpc.prg import digest
 from precad.protocol.states import Role
 
@@ -117,13 +116,13 @@ def raw(value: str) -> bytes:
     return base64.b64decode(value)
 
 
-def main(pipe: Connection, folder: Path, name: str, port: int, seed: int, rate: float) -> None:
+def main(pipe: Connection, folder: Path, name: str, seed: int, rate: float) -> None:
     """Answer until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    site = Site(folder, tasks.load(folder / "task.json"))
+    site = Site(folder)
     party: ServerA | OneClient
     if name == site.task.server_a.name:
-        way = site.transport(port, attempts=1)
+        way = site.transport(attempts=1)
         shaky = Shaky(way, folder / "notes", rate, np.random.default_rng(seed))
         own = site.settings(Role.A)
         party = ServerA(own.open_leader(shaky), own.audit_log)

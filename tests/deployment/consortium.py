@@ -12,11 +12,11 @@ from precad.deployment import receipts
 from precad.deployment.client import Client
 from precad.deployment.helper import HelperServer
 from precad.deployment.leader import Leader
+from precad.deployment.parties import Parties
 from precad.deployment.transport import Exchange, TransportError
 from precad.errors import Rejected
 from precad.protocol.states import Role
 from tests.deployment import world
-from tests.deployment.world import World
 
 
 class Crash(BaseException):
@@ -27,7 +27,7 @@ class Crash(BaseException):
 
 
 class Consortium:
-    def __init__(self, folder: Path, setting: World | None = None) -> None:
+    def __init__(self, folder: Path, setting: Parties | None = None) -> None:
         self.folder, self.world = folder, setting or world.make()
         self.task = self.world.task
         self.a_process: Leader | None = None
@@ -41,7 +41,7 @@ class Consortium:
     @property
     def a(self) -> Leader:
         if self.a_process is None:
-            key = self.world.server_keys[Role.A]
+            key = self.world.servers[Role.A].signing
             self.a_process = Leader(self.task, key, self.folder / "alpha.db", world.MODEL, self)
         return self.a_process
 
@@ -49,13 +49,13 @@ class Consortium:
     def b(self) -> HelperServer:
         if self.b_process is None:
             self.b_process = HelperServer(
-                self.task, self.world.server_keys[Role.B], self.folder / "beta.db", world.MODEL
+                self.task, self.world.servers[Role.B].signing, self.folder / "beta.db", world.MODEL
             )
         return self.b_process
 
     def client(self, name: str) -> Client:
         if name not in self.client_processes:
-            key = self.world.client_keys[name]
+            key = self.world.clients[name].signing
             self.client_processes[name] = Client(self.task, name, key, self.folder / f"{name}.db")
         return self.client_processes[name]
 
@@ -117,7 +117,7 @@ class Consortium:
         raise AssertionError("no progress")
 
     def close(self) -> None:
-        for party in ("alpha", "beta", *self.world.client_keys):
+        for party in ("alpha", "beta", *self.world.clients):
             with suppress(Exception):
                 self.kill(party)
 
@@ -127,7 +127,7 @@ class Consortium:
         for (number, what, sender), messages in self.wire.items():
             assert len(messages) == 1, f"{sender} sent {len(messages)} different {what} in round {number}"
         assert np.array_equal(self.a.model(), self.b.store.model())
-        counts = dict.fromkeys(self.world.client_keys, rounds)
+        counts = dict.fromkeys(self.world.clients, rounds)
         assert self.a.ledger.participations() == counts
         assert self.b.ledger.participations() == counts
         assert self.a.ledger.verify()

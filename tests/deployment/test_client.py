@@ -36,11 +36,11 @@ def parties(tmp_path: Path) -> Iterator[Consortium]:
 
 def signed_by(role: Role, message: Invitation) -> Blob:
     statement = sealing.model_statement(message.task, message.round, message.model)
-    return sign(WORLD.server_keys[role], statement)
+    return sign(WORLD.servers[role].signing, statement)
 
 
 def announced(role: Role, epoch: int, signer: Role | None = None) -> Blob:
-    key = WORLD.server_keys[signer or role]
+    key = WORLD.servers[signer or role].signing
     return Blob(EpochKey.fresh(TASK, TASK.server(role), epoch, key).announced)
 
 
@@ -86,7 +86,7 @@ def test_a_round_is_answered_once_in_the_same_bytes(parties: Consortium) -> None
 
 def test_two_processes_of_one_client_say_the_same(parties: Consortium) -> None:
     """Both were asked before either answered."""
-    twin = Client(TASK, "bank", WORLD.client_keys["bank"], parties.folder / "bank.db")
+    twin = Client(TASK, "bank", WORLD.clients["bank"].signing, parties.folder / "bank.db")
     both = [client.join(parties.a.invitation(), parties.a.model()) for client in (parties.client("bank"), twin)]
     first = parties.client("bank").answer(both[0], np.ones(world.DIM))
     assert twin.answer(both[1], np.zeros(world.DIM)) == first
@@ -147,14 +147,14 @@ def test_a_huge_update_is_clipped(parties: Consortium) -> None:
 
 
 def test_keys_and_files(tmp_path: Path) -> None:
-    key = WORLD.client_keys["bank"]
+    key = WORLD.clients["bank"].signing
     with pytest.raises(ValueError, match=says("stranger", "roster")):
         Client(TASK, "stranger", key, tmp_path / "x.db")
     with pytest.raises(ValueError, match=says("lab", "roster")):
         Client(TASK, "lab", key, tmp_path / "x.db")
     Client(TASK, "bank", key, tmp_path / "bank.db").close()
     with pytest.raises(StoreError, match=says("state of bank")):
-        Client(TASK, "lab", WORLD.client_keys["lab"], tmp_path / "bank.db")
+        Client(TASK, "lab", WORLD.clients["lab"].signing, tmp_path / "bank.db")
 
 
 def test_the_log_names_nobody_else(parties: Consortium) -> None:

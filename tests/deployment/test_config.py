@@ -22,6 +22,7 @@ from precad.deployment.https import HttpTransport
 from precad.deployment.leader import Leader
 from precad.deployment.transport import Exchange
 from precad.protocol.codec import Blob
+from precad.protocol.digests import model_digest
 from precad.protocol.messages import Batch, encode
 from precad.protocol.states import Role
 from tests.deployment import world
@@ -37,10 +38,8 @@ def site(tmp_path: Path) -> Site:
     made = make_site(tmp_path)
     made.helper.close()
     (tmp_path / "beta.db").unlink()
-    made.task.save(tmp_path / "task.json")
-    np.save(tmp_path / "model.npy", world.MODEL)
     for role, name in ((Role.A, "alpha"), (Role.B, "beta")):
-        kit.server(tmp_path / "task.json", tmp_path / "model.npy", role, tmp_path / name)
+        kit.server(made.task, world.MODEL, role, tmp_path / name)
         for file in (f"{name}.key", f"{name}.tls.key", f"{name}.tls.pem"):
             (tmp_path / file).rename(tmp_path / name / file)
     made.port, spare = free_ports(2)
@@ -86,7 +85,7 @@ def leading(site: Site) -> Iterator[tuple[Leader, HttpTransport]]:
 def collect(site: Site, a: Leader) -> None:
     a.start_round()
     for name in sorted(a.selected()):
-        client = Client(site.task, name, site.world.client_keys[name], site.folder / f"{name}.db")
+        client = Client(site.task, name, site.world.clients[name].signing, site.folder / f"{name}.db")
         assert a.submit(client.answer(client.join(a.invitation(), a.model()), np.ones(world.DIM))) is None
         client.close()
 
@@ -179,12 +178,11 @@ def test_kits(site: Site, tmp_path: Path) -> None:
     page = (tmp_path / "beta" / "README.md").read_text()
     assert "precad server --config b.toml" in page
     assert site.task.digest.hex() in page
-    kit.client(tmp_path / "task.json", "bank", tmp_path / "bank")
+    kit.client(site.task, "bank", tmp_path / "bank")
     assert "costs you at most ε = " in (tmp_path / "bank" / "README.md").read_text()
     with pytest.raises(ValueError, match="not overwritten"):
-        kit.client(tmp_path / "task.json", "bank", tmp_path / "bank")
+        kit.client(site.task, "bank", tmp_path / "bank")
     with pytest.raises(ValueError, match=says("stranger", "roster")):
-        kit.client(tmp_path / "task.json", "stranger", tmp_path / "stranger")
-    np.save(tmp_path / "other.npy", world.MODEL + 1)
-    with pytest.raises(ValueError, match=says("other.npy", "initial model")):
-        kit.server(tmp_path / "task.json", tmp_path / "other.npy", Role.A, tmp_path / "x")
+        kit.client(site.task, "stranger", tmp_path / "stranger")
+    with pytest.raises(ValueError, match=says("model", model_digest(world.MODEL + 1).hex(), site.task.model.hex())):
+        kit.server(site.task, world.MODEL + 1, Role.A, tmp_path / "x")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.deployment.consortium import Consortium, Crash
-from tests.deployment.world import TRAINING, load, make, save
+from tests.deployment.world import TRAINING, load, make
 
 WORLD = make(replace(TRAINING, epoch_rounds=1), clients=("bank", "lab"))
 WRITES = ("INSERT", "UPDATE", "DELETE", "COMMIT", "PRAGMA wal", "CREATE")
@@ -136,7 +136,7 @@ def run_until_killed(folder: Path, at: int) -> None:
 
 @pytest.mark.parametrize("at", [90, *(pytest.param(at, marks=pytest.mark.long) for at in (20, 60, 120, 150))])
 def test_a_process_that_is_really_killed(tmp_path: Path, at: int) -> None:
-    save(WORLD, tmp_path)
+    WORLD.save(tmp_path)
     codes = []
     for step in (at, -1):
         ended = subprocess.run(

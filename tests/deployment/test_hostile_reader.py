@@ -21,7 +21,7 @@ from precad.mpc.secret import Secret
 from precad.protocol import states, submission
 from precad.protocol.messages import Close, Nonce, PartA, PartB, Sealed, Tally, decode, encode
 from precad.protocol.params import Round
-from precad.protocol.states import Accepted, Agreed, Checking, Closing, Tallied
+from precad.protocol.states import Accepted, Agreed, Checking, Closing, Role, Tallied
 from precad.protocol.submission import Submission
 from tests.deployment import world
 from tests.deployment.consortium import Consortium, Crash
@@ -105,9 +105,8 @@ def found(needles: dict[str, bytes], places: list[bytes]) -> set[str]:
 @pytest.fixture
 def parties(tmp_path: Path) -> Iterator[Consortium]:
     consortium = Consortium(tmp_path, WORLD)
-    world.save(WORLD, tmp_path)
-    for name in ("beta", *world.CLIENTS):
-        (tmp_path / f"{name}.key").unlink()  # A's disk has A's key
+    WORLD.task.save(tmp_path / "task.json")
+    WORLD.servers[Role.A].save(tmp_path)  # A's disk has A's key
     yield consortium
     consortium.close()
 

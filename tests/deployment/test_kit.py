@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import precad
@@ -14,17 +13,16 @@ from precad.deployment import config, kit, units
 from precad.protocol.states import Role
 from tests.deployment import world
 
+TASK = world.make().task
 ROLES = {Role.A: "alpha", Role.B: "beta"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("kits")
-    world.make().task.save(place / "task.json")
-    np.save(place / "model.npy", world.MODEL)
     for role, name in ROLES.items():
-        kit.server(place / "task.json", place / "model.npy", role, place / name)
-    kit.client(place / "task.json", "bank", place / "bank", "a.example:8000")
+        kit.server(TASK, world.MODEL, role, place / name)
+    kit.client(TASK, "bank", place / "bank", "a.example:8000")
     return place
 
 
@@ -48,8 +46,8 @@ def test_a_clients_page_names_the_settings_that_the_mod_reads(folder: Path) -> N
     assert any(f"mv bank.node {key}" in line for line in commands(folder / "bank" / "README.md"))
 
 
-def test_a_clients_page_has_a_place_for_the_superlink(folder: Path, tmp_path: Path) -> None:
-    kit.client(folder / "task.json", "bank", tmp_path)
+def test_a_clients_page_has_a_place_for_the_superlink(tmp_path: Path) -> None:
+    kit.client(TASK, "bank", tmp_path)
     assert "--superlink SUPERLINK:8000" in (tmp_path / "README.md").read_text()
 
 

@@ -84,8 +84,8 @@ def rewritten(log: Log, change: Callable[[Events], Events], role: Role) -> Log:
     out: Log = []
     for text in log:
         events = change(receipts.parse(text).events)
-        peer = sign(WORLD.server_keys[Role.A if role is Role.B else Role.B], events.digest)
-        out.append(receipts.next_line(out[-1] if out else None, events, WORLD.server_keys[role], peer).as_text())
+        peer = sign(WORLD.servers[Role.A if role is Role.B else Role.B].signing, events.digest)
+        out.append(receipts.next_line(out[-1] if out else None, events, WORLD.servers[role].signing, peer).as_text())
     return out
 
 
@@ -107,7 +107,7 @@ def unheard(log: Log) -> Log:
     out: Log = []
     for events in (receipts.parse(text).events for text in log):
         if events.kind == receipts.SENT:
-            out.append(receipts.next_line(out[-1] if out else None, events, WORLD.client_keys["bank"]).as_text())
+            out.append(receipts.next_line(out[-1] if out else None, events, WORLD.clients["bank"].signing).as_text())
     return out
 
 
@@ -141,7 +141,7 @@ def test_a_client_catches_servers_that_agree_on_a_lie(logs: dict[str, Log]) -> N
 
 
 def test_a_verdict_that_the_servers_do_not_have(logs: dict[str, Log]) -> None:
-    key, out = WORLD.client_keys["bank"], list[str]()
+    key, out = WORLD.clients["bank"].signing, list[str]()
     assert [receipts.parse(text).events.kind for text in logs["bank"]].count(receipts.TOLD) == 2
     for text in logs["bank"]:
         events = receipts.parse(text).events

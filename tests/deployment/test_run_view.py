@@ -26,9 +26,7 @@ from tests.deployment.consortium import Consortium
 
 def played(folder: Path, consortium: Consortium, rounds: int = 2) -> Path:
     """Server A's folder after some rounds."""
-    consortium.task.save(folder / "task.json")
-    np.save(folder / "model.npy", world.MODEL)
-    kit.server(folder / "task.json", folder / "model.npy", Role.A, folder / "a")
+    kit.server(consortium.task, world.MODEL, Role.A, folder / "a")
     consortium.folder = folder / "a"
     for _ in range(rounds):
         consortium.round()

@@ -16,7 +16,7 @@ from tests.messages import says
 
 WORLD = world.make()
 TASK, A, B = WORLD.task, WORLD.task.server_a, WORLD.task.server_b
-KEY = EpochKey.fresh(TASK, B, 3, WORLD.server_keys[Role.B])
+KEY = EpochKey.fresh(TASK, B, 3, WORLD.servers[Role.B].signing)
 PUBLIC = sealing.check_announced(TASK, B, 3, KEY.announced)
 HEADER = Header(TASK.digest, 7, TASK.model, "bank", *(Digest(bytes([i]) * 32) for i in range(4)))
 SEALED = sealing.seal(PUBLIC, b"a seed", encode(HEADER), B)
@@ -43,7 +43,7 @@ def test_a_part_cannot_be_moved_under_another_header(name: str) -> None:
 
 def test_a_seal_is_for_one_server_and_one_key() -> None:
     assert sealing.unseal(KEY.private, SEALED, encode(HEADER), A) is None
-    other = EpochKey.fresh(TASK, B, 3, WORLD.server_keys[Role.B])
+    other = EpochKey.fresh(TASK, B, 3, WORLD.servers[Role.B].signing)
     assert sealing.unseal(other.private, SEALED, encode(HEADER), B) is None
 
 
@@ -68,7 +68,7 @@ def test_a_key_is_announced_by_its_server_for_one_epoch(name: str) -> None:
 
 
 def test_another_server_cannot_announce_it() -> None:
-    forged = EpochKey.fresh(TASK, B, 3, WORLD.server_keys[Role.A])
+    forged = EpochKey.fresh(TASK, B, 3, WORLD.servers[Role.A].signing)
     with pytest.raises(ProtocolError, match=says("beta", "sign")):
         sealing.check_announced(TASK, B, 3, forged.announced)
     with pytest.raises(ProtocolError, match=says("task", "server", "epoch")):
@@ -77,7 +77,7 @@ def test_another_server_cannot_announce_it() -> None:
 
 @pytest.mark.parametrize("name", [item.name for item in fields(Header)])
 def test_headers_are_signed_whole(name: str) -> None:
-    signature = sealing.sign_header(WORLD.client_keys["bank"], encode(HEADER))
+    signature = sealing.sign_header(WORLD.clients["bank"].signing, encode(HEADER))
     key = TASK.members["bank"].identity.key
     assert sealing.is_header_signed(key, encode(HEADER), signature)
     assert not sealing.is_header_signed(TASK.members["lab"].identity.key, encode(HEADER), signature)

@@ -143,7 +143,7 @@ def test_bad_replies_are_rejected_and_the_round_goes_on(parties: Consortium) -> 
         replace(header_of, task=elsewhere),
     ):
         header = encode(foreign)
-        signature = sealing.sign_header(WORLD.client_keys["bank"], header)
+        signature = sealing.sign_header(WORLD.clients["bank"].signing, header)
         assert submit(swapped(honest, header=header, signature=signature)) == Rejected(Reason.FOREIGN)
     assert submit(honest) is None
     assert submit(honest) is None
@@ -180,7 +180,7 @@ def test_a_cheat_costs_nobody_else_anything(parties: Consortium, cheat: Cheat) -
     sent = cheat.submit(joined.round, "bank")
     message = Sealed(
         Blob(sent.header),
-        sealing.sign_header(WORLD.client_keys["bank"], sent.header),
+        sealing.sign_header(WORLD.clients["bank"].signing, sent.header),
         sealing.seal(joined.sealing_a, sent.part_a, sent.header, WORLD.task.server_a),
         sealing.seal(joined.sealing_b, sent.part_b, sent.header, WORLD.task.server_b),
     )
@@ -252,7 +252,7 @@ def test_a_relay_cannot_replay_or_read(parties: Consortium) -> None:
 
 def resigned(begin: Begin) -> bytes:
     statement = sealing.model_statement(begin.task, begin.round, begin.model)
-    return encode(replace(begin, signature=sign(WORLD.server_keys[Role.A], statement)))
+    return encode(replace(begin, signature=sign(WORLD.servers[Role.A].signing, statement)))
 
 
 def test_b_refuses_another_beginning(parties: Consortium) -> None:
@@ -472,7 +472,7 @@ def test_files_of_another_task_or_party(parties: Consortium, tmp_path: Path) -> 
     other = Consortium(tmp_path, world.make())
     with pytest.raises(StoreError, match=says("store of alpha")):
         _ = other.a
-    key = WORLD.server_keys[Role.B]
+    key = WORLD.servers[Role.B].signing
     with pytest.raises(StoreError, match="not of beta"):
         HelperServer(WORLD.task, key, tmp_path / "alpha.db", world.MODEL)
     with pytest.raises(ValueError, match=says("key", "alpha")):

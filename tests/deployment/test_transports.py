@@ -25,6 +25,7 @@ from precad.deployment.client import Client
 from precad.deployment.helper import HelperServer
 from precad.deployment.https import HttpTransport
 from precad.deployment.leader import Leader
+from precad.deployment.parties import Parties
 from precad.deployment.service import Metrics
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange, MemoryTransport, Transport, TransportError, limit
@@ -32,7 +33,6 @@ from precad.errors import ProtocolError
 from precad.privacy.ledger import Entry
 from precad.protocol.states import Role
 from tests.deployment import world
-from tests.deployment.world import World
 from tests.messages import says
 
 NOW = datetime.datetime.now(datetime.UTC)
@@ -43,7 +43,7 @@ FOREVER = 30.0
 class Site:
     """Both servers, their files, and a running B."""
 
-    world: World
+    world: Parties
     folder: Path
     helper: HelperServer
     port: int = 0
@@ -61,12 +61,10 @@ class Site:
 
 
 def make_site(folder: Path, made: datetime.datetime = NOW) -> Site:
-    servers = {name: keys.new_server(folder, name, made) for name in ("alpha", "beta")}
-    base = world.make()
-    task = replace(base.task, server_a=servers["alpha"], server_b=servers["beta"])
-    signing = {Role.A: keys.load_private(folder / "alpha.key"), Role.B: keys.load_private(folder / "beta.key")}
-    setting = World(task, base.client_keys, signing)
-    return Site(setting, folder, HelperServer(task, signing[Role.B], folder / "beta.db", world.MODEL))
+    setting = world.make(now=made)
+    setting.save(folder)
+    key_b = setting.servers[Role.B].signing
+    return Site(setting, folder, HelperServer(setting.task, key_b, folder / "beta.db", world.MODEL))
 
 
 @contextmanager
@@ -110,9 +108,10 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site, 
 
 
 def play(site: Site, transport: Transport, rounds: int = 2) -> Leader:
-    leader = Leader(site.task, site.world.server_keys[Role.A], site.folder / "alpha.db", world.MODEL, transport)
+    leader = Leader(site.task, site.world.servers[Role.A].signing, site.folder / "alpha.db", world.MODEL, transport)
     clients = {
-        name: Client(site.task, name, key, site.folder / f"{name}.db") for name, key in site.world.client_keys.items()
+        name: Client(site.task, name, own.signing, site.folder / f"{name}.db")
+        for name, own in site.world.clients.items()
     }
     for _ in range(rounds):
         leader.start_round()
@@ -197,7 +196,7 @@ def test_another_task(https: Site) -> None:
     other = replace(https.task, training=replace(https.task.training, rounds=7))
     path = https.folder / "other.db"
     with https.http() as transport:
-        leader = Leader(other, https.world.server_keys[Role.A], path, world.MODEL, transport)
+        leader = Leader(other, https.world.servers[Role.A].signing, path, world.MODEL, transport)
         with pytest.raises(ProtocolError, match=says("alpha", "another task", "precad task digest")):
             leader.start_round()
         leader.close()
@@ -334,7 +333,9 @@ def test_a_disk_that_fills_while_b_counts_or_logs(https: Site, monkeypatch: pyte
     connection.execute("PRAGMA max_page_count = 1000000")
     waits.append(0.0)
     with https.http() as transport:
-        leader = Leader(https.task, https.world.server_keys[Role.A], https.folder / "alpha.db", world.MODEL, transport)
+        leader = Leader(
+            https.task, https.world.servers[Role.A].signing, https.folder / "alpha.db", world.MODEL, transport
+        )
         leader.finish_round()
         assert np.array_equal(leader.model(), https.helper.store.model())
         assert leader.ledger.participations() == https.helper.ledger.participations() == dict.fromkeys(world.CLIENTS, 1)

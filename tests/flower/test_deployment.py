@@ -123,8 +123,8 @@ def test_the_example_over_real_processes(tmp_path: Path, example: tuple[ModuleTy
         printed = deploy.run(parties, ROUNDS, app_with_misbehaviour(tmp_path / "app"))
     assert not parties.started
     models = [np.load(folder / "checkpoints" / f"{number:04}.npy") for number in range(ROUNDS + 1)]
-    assert np.array_equal(model_in(folder / "a" / "alpha.db"), model_in(folder / "b" / "beta.db")), printed
-    assert np.array_equal(model_in(folder / "a" / "alpha.db").astype(np.float32), models[-1])
+    assert np.array_equal(model_in(folder / "alpha" / "alpha.db"), model_in(folder / "beta" / "beta.db")), printed
+    assert np.array_equal(model_in(folder / "alpha" / "alpha.db").astype(np.float32), models[-1])
     check_verdicts(folder)
     check_noise(folder, models, task)
     check_replies(folder, models, task)
@@ -133,7 +133,7 @@ def test_the_example_over_real_processes(tmp_path: Path, example: tuple[ModuleTy
 def check_verdicts(folder: Path) -> None:
     """The logs agree; the honest counted in every round, the one that cheated and then left in none."""
     agreed = tasks.load(folder / "task.json")
-    log_a, log_b = (receipts.read(folder / name) for name in ("a/alpha.audit.log", "b/beta.audit.log"))
+    log_a, log_b = (receipts.read(folder / name) for name in ("alpha/alpha.audit.log", "beta/beta.audit.log"))
     logs = {name: receipts.read(folder / name / f"{name}.audit.log") for name in ("bank", "shop")}
     assert f"agree on all {ROUNDS} opened rounds" in receipts.audit(agreed, log_a, log_b, logs)
     for line, present in zip(log_a, (CLIENTS, ("bank", "shop")), strict=True):

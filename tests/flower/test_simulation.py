@@ -8,7 +8,7 @@ import pytest
 
 from precad.deployment import task as tasks
 from precad.lab.bench import flower as bench
-from precad.lab.loopback import Simulation
+from precad.lab.processes import Simulation
 from precad.protocol.params import Unit
 from tests.flower.test_deployment import copy_of_example, model_in
 

@@ -219,10 +219,11 @@ def kit_server_a(
 ) -> None:
     """Write the kit of server A."""
     from precad.deployment import kit as kits
+    from precad.deployment import task as tasks
     from precad.protocol.states import Role
 
     with plain_errors():
-        kits.server(path, model, Role.A, folder)
+        kits.server(tasks.load(path), tasks.load_model(model), Role.A, folder)
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 
@@ -234,10 +235,11 @@ def kit_server_b(
 ) -> None:
     """Write the kit of server B."""
     from precad.deployment import kit as kits
+    from precad.deployment import task as tasks
     from precad.protocol.states import Role
 
     with plain_errors():
-        kits.server(path, model, Role.B, folder)
+        kits.server(tasks.load(path), tasks.load_model(model), Role.B, folder)
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 
@@ -250,9 +252,10 @@ def kit_client(
 ) -> None:
     """Write the kit of a client."""
     from precad.deployment import kit as kits
+    from precad.deployment import task as tasks
 
     with plain_errors():
-        kits.client(path, name, folder, superlink)
+        kits.client(tasks.load(path), name, folder, superlink)
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 

@@ -9,8 +9,9 @@ import datetime
 import hashlib
 import json
 import re
+import ssl
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -24,6 +25,7 @@ from precad.protocol.codec import Blob
 from precad.tables import build, parse_json
 
 KEY_BYTES = 32
+CERTIFICATE_YEARS = 10
 
 
 @dataclass(frozen=True)
@@ -72,30 +74,47 @@ def check_party(name: str) -> None:
         raise ValueError(f"a party's name is made of letters, digits, dot, dash and underscore, got {name!r}")
 
 
+@dataclass(frozen=True)
+class OwnKeys:
+    """What a party alone holds: its identity, and the private keys behind it."""
+
+    identity: Identity
+    signing: Ed25519PrivateKey = field(repr=False)
+    tls: ec.EllipticCurvePrivateKey | None = field(default=None, repr=False)
+    """A server's, of its certificate."""
+
+    @classmethod
+    def of_client(cls, name: str) -> "OwnKeys":
+        """New keys of a client."""
+        signing = Ed25519PrivateKey.generate()
+        return cls(Identity(name, signing.public_key().public_bytes_raw()), signing)
+
+    @classmethod
+    def of_server(cls, name: str, now: datetime.datetime) -> "OwnKeys":
+        """New keys of a server, with a certificate that is valid from now on."""
+        check_party(name)
+        signing, tls = Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
+        return cls(Identity(name, signing.public_key().public_bytes_raw(), _self_signed(name, tls, now)), signing, tls)
+
+    def save(self, folder: Path) -> Identity:
+        """Write NAME.key and NAME.pub, and of a server NAME.tls.key and NAME.tls.pem. No file is overwritten."""
+        name = self.identity.name
+        _write_new(folder / f"{name}.key", _pem(self.signing), private=True)
+        if self.tls is not None:
+            _write_new(folder / f"{name}.tls.key", _pem(self.tls), private=True)
+            _write_new(folder / f"{name}.tls.pem", ssl.DER_cert_to_PEM_cert(self.identity.certificate).encode())
+        _write_new(folder / f"{name}.pub", (json.dumps(self.identity.as_json(), indent=2) + "\n").encode())
+        return self.identity
+
+
 def new_client(folder: Path, name: str) -> Identity:
-    """Make NAME.key and NAME.pub. A file that exists is never overwritten."""
-    check_party(name)
-    key = Ed25519PrivateKey.generate()
-    identity = Identity(name, key.public_key().public_bytes_raw())
-    _write_new(folder / f"{name}.key", _pem(key), private=True)
-    _write_new(folder / f"{name}.pub", _public(identity))
-    return identity
+    """Make the keys of a client, in these files."""
+    return OwnKeys.of_client(name).save(folder)
 
 
 def new_server(folder: Path, name: str, now: datetime.datetime) -> Identity:
-    """Make NAME.key, NAME.tls.key, NAME.tls.pem and NAME.pub."""
-    from precad.deployment.certificates import self_signed  # slow to load, and of no use to a client
-
-    check_party(name)
-    key, tls = Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
-    certificate = self_signed(name, tls, now)
-    der = certificate.public_bytes(serialization.Encoding.DER)
-    identity = Identity(name, key.public_key().public_bytes_raw(), der)
-    _write_new(folder / f"{name}.key", _pem(key), private=True)
-    _write_new(folder / f"{name}.tls.key", _pem(tls), private=True)
-    _write_new(folder / f"{name}.tls.pem", certificate.public_bytes(serialization.Encoding.PEM))
-    _write_new(folder / f"{name}.pub", _public(identity))
-    return identity
+    """Make the keys of a server, in these files."""
+    return OwnKeys.of_server(name, now).save(folder)
 
 
 def load_public(path: Path) -> Identity:
@@ -145,8 +164,24 @@ def _pem(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _public(identity: Identity) -> bytes:
-    return (json.dumps(identity.as_json(), indent=2) + "\n").encode()
+def _self_signed(name: str, key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> bytes:
+    """A certificate (DER) that certifies nobody else: it is pinned, not looked up by host name."""
+    from cryptography import x509  # slow to load, and of no use to a client
+    from cryptography.hazmat.primitives import hashes
+
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=365 * CERTIFICATE_YEARS))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def _write_new(path: Path, data: bytes, *, private: bool = False) -> None:

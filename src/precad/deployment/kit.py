@@ -1,8 +1,12 @@
 """Start kits: a folder with all that a party needs but its private key, and a page with the one command to run."""
 
+from io import BytesIO
 from pathlib import Path
 
-from precad.deployment import task as tasks
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.deployment.task import Task
 from precad.deployment.units import unit
 from precad.files import write_file
 from precad.protocol.digests import model_digest
@@ -17,7 +21,7 @@ certificate = "{name}.tls.pem"
 store = "{name}.db"
 audit_log = "{name}.audit.log"
 host = "{host}"
-port = 8443
+port = {port}
 """
 
 _PAGE = """# {title}
@@ -30,7 +34,7 @@ _PAGE = """# {title}
 {steps}
 """
 
-_SERVER_B = """3. Open port 8443 to server A alone, and run, in this folder:
+_SERVER_B = """3. Open port {port} to server A alone, and run, in this folder:
 
        precad server --config b.toml
 
@@ -99,15 +103,23 @@ In all rounds together this task costs you at most ε = {epsilon:.3f} at δ = {d
 the task runs: it counts what was spent."""
 
 
-def server(task_file: Path, model_file: Path, role: Role, folder: Path) -> None:
-    """The kit of a server."""
-    task = tasks.load(task_file)
-    model = tasks.load_model(model_file)
+def server(
+    task: Task, model: NDArray[np.float64], role: Role, folder: Path, *, host: str | None = None, port: int = 8443
+) -> None:
+    """Write the kit of a server.
+
+    Args:
+        task: The task.
+        model: The initial model, which the task names.
+        role: Which of the two servers.
+        folder: Where the kit goes.
+        host: Where B listens, and A looks for it; if not given, B listens everywhere, and A's operator fills it in.
+        port: B's port.
+    """
     if model_digest(model) != task.model:
-        raise ValueError(f"{model_file} is not the initial model that the task names")
+        raise ValueError(f"the model's digest is {model_digest(model).hex()}, the task names {task.model.hex()}")
     name = task.server(role).name
-    settings = "b.toml" if role is Role.B else "a.toml"
-    host = "0.0.0.0" if role is Role.B else "127.0.0.1"  # noqa: S104 - B is there to be reached; TLS pins A
+    settings, default_host = ("b.toml", "0.0.0.0") if role is Role.B else ("a.toml", "127.0.0.1")  # noqa: S104 - TLS pins A
     install = _INSTALL.format(name=name, extra="server" if role is Role.B else "flower")
     page = _PAGE.format(
         title=f"Server {role.name}: {name}",
@@ -115,16 +127,24 @@ def server(task_file: Path, model_file: Path, role: Role, folder: Path) -> None:
         kind="server",
         name=name,
         digest=task.digest.hex(),
-        steps=(_SERVER_B if role is Role.B else _SERVER_A).format(name=name, install=install),
+        steps=(_SERVER_B if role is Role.B else _SERVER_A).format(name=name, install=install, port=port),
     )
-    files = {settings: _SERVER.format(name=name, host=host), f"precad-{name}.service": unit(role, name)}
-    copies = {"task.json": task_file.read_bytes(), "model.npy": model_file.read_bytes()}
-    _write(folder, {**files, **copies, "README.md": page})
+    stored = BytesIO()
+    np.save(stored, model)
+    _write(
+        folder,
+        {
+            settings: _SERVER.format(name=name, host=host or default_host, port=port),
+            f"precad-{name}.service": unit(role, name),
+            "task.json": task.as_text(),
+            "model.npy": stored.getvalue(),
+            "README.md": page,
+        },
+    )
 
 
-def client(task_file: Path, name: str, folder: Path, superlink: str = "SUPERLINK:8000") -> None:
-    """The kit of a client, which reaches organisation A's SuperLink at this address."""
-    task = tasks.load(task_file)
+def client(task: Task, name: str, folder: Path, superlink: str = "SUPERLINK:8000") -> None:
+    """Write the kit of a client, which reaches organisation A's SuperLink at this address."""
     if name not in task.members:
         raise ValueError(f"{name} is not in the task's roster")
     task.check_budget()
@@ -133,7 +153,7 @@ def client(task_file: Path, name: str, folder: Path, superlink: str = "SUPERLINK
     page = _PAGE.format(
         title=f"Client {name}", keys=f"`{name}.key`", kind="client", name=name, digest=digest, steps=steps
     )
-    _write(folder, {"README.md": page, "task.json": task_file.read_bytes()})
+    _write(folder, {"README.md": page, "task.json": task.as_text()})
 
 
 def _write(folder: Path, files: dict[str, str | bytes]) -> None:

@@ -195,9 +195,13 @@ class Task:
             "roster": [{**member.identity.as_json(), "records": member.records} for member in self.roster],
         }
 
+    def as_text(self) -> str:
+        """The text of the file."""
+        return json.dumps(self.as_json(), indent=2) + "\n"
+
     def save(self, path: Path) -> None:
         """Write the file."""
-        write_file(path, json.dumps(self.as_json(), indent=2) + "\n")
+        write_file(path, self.as_text())
 
 
 def load(path: Path) -> Task:

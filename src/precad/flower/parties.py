@@ -1,21 +1,20 @@
 """Server A on its own files, where its operator put them; and, in a simulation, everybody's in one folder."""
 
-import datetime
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.deployment import config, keys, receipts
+from precad.deployment import config, receipts
 from precad.deployment.helper import HelperServer
 from precad.deployment.https import HttpTransport
 from precad.deployment.leader import Leader
-from precad.deployment.task import Task, Training
+from precad.deployment.parties import Parties
+from precad.deployment.task import Training
 from precad.deployment.transport import MemoryTransport
 from precad.flower.node import MARK
-from precad.protocol.digests import model_digest
 from precad.protocol.params import Params
 from precad.protocol.states import Role
 
@@ -53,14 +52,13 @@ class ServerA:
             training: The constants of the run.
             records: |D_i| of each client, which counts if the unit is a record.
         """
-        task = _new_simulation(folder, model, replace(bounds, clients=1), training)
-        for number in range(bounds.clients):
-            task = task.with_member(keys.new_client(folder, f"client-{number:04}"), records)
-        task.save(folder / "task.json")
-        signing = {role: keys.load_private(folder / f"{task.server(role).name}.key") for role in Role}
-        helper = HelperServer(task, signing[Role.B], folder / "b.db", model, durable=False)
-        transport = MemoryTransport(helper)
-        leader = Leader(task, signing[Role.A], folder / "a.db", model, transport, durable=False)
+        _empty(folder)
+        records_of = {f"client-{number:04}": records for number in range(bounds.clients)}
+        parties = Parties.new(model, bounds, training, records_of, servers=("server-a", "server-b"))
+        parties.save(folder)
+        key_a, key_b = (parties.servers[role].signing for role in (Role.A, Role.B))
+        helper = HelperServer(parties.task, key_b, folder / "b.db", model, durable=False)
+        leader = Leader(parties.task, key_a, folder / "a.db", model, MemoryTransport(helper), durable=False)
         return cls(leader, folder / "a.audit.log")
 
     def write_log(self) -> None:
@@ -68,12 +66,10 @@ class ServerA:
         receipts.extend(self.audit_log, self.leader.store.log)
 
 
-def _new_simulation(folder: Path, model: NDArray[np.float64], bounds: Params, training: Training) -> Task:
+def _empty(folder: Path) -> None:
+    """Make the folder of a simulation, in place of that of an earlier one."""
     if folder.exists() and not (folder / MARK).exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} holds other things than a simulation, and is not removed")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
     (folder / MARK).touch()
-    now = datetime.datetime.now(datetime.UTC)
-    server_a, server_b = (keys.new_server(folder, name, now) for name in ("server-a", "server-b"))
-    return Task(bounds=bounds, training=training, server_a=server_a, server_b=server_b, model=model_digest(model))

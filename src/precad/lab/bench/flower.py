@@ -14,7 +14,7 @@ import numpy as np
 from precad.deployment.task import Training
 from precad.lab.bench import flower_apps as bench_apps
 from precad.lab.bench.flower_apps import App
-from precad.lab.loopback import Deployment, Processes, Simulation
+from precad.lab.processes import Deployment, Processes, Simulation
 from precad.protocol.params import Params, Unit
 from precad.protocol.update import Schedule
 
@@ -58,8 +58,7 @@ def in_deployment(parties: Deployment, dim: int, rounds: int) -> dict[str, float
     """Seconds per round over processes that are running, on a task of ``rounds + 1`` rounds."""
     apps, clients = parties.folder / "apps", len(parties.clients)
     plain_s = _seconds(parties, bench_apps.plain(apps / "plain", clients), dim, rounds)
-    settings = parties.folder / "a" / "a.toml"
-    precad_s = _seconds(parties, bench_apps.deployed(apps / "precad", clients, settings), dim, rounds)
+    precad_s = _seconds(parties, bench_apps.deployed(apps / "precad", clients, parties.settings_a), dim, rounds)
     return {"plain_s": plain_s, "precad_s": precad_s, "ratio": precad_s / plain_s}
 
 

@@ -5,6 +5,7 @@ The clients' time is not counted. At the end nothing may be missing: every submi
 signed, both have the same model, both ledgers count every submission once, and the audit logs agree.
 """
 
+import sys
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -16,14 +17,17 @@ import numpy as np
 from precad.deployment import receipts
 from precad.deployment.client import Client
 from precad.deployment.leader import Leader
+from precad.deployment.parties import Parties
 from precad.deployment.store import Store
+from precad.deployment.task import Training
 from precad.deployment.transport import Exchange, Transport
 from precad.errors import PrecadError
-from precad.lab.bench import site as sites
-from precad.lab.bench.site import Memory, ServerB, Site
+from precad.lab.processes import Memory, ServerB, Site, free_port
 from precad.privacy.ledger import Ledger
 from precad.protocol.digests import model_digest
+from precad.protocol.params import Params, Unit
 from precad.protocol.states import Role
+from precad.protocol.update import Schedule
 
 LOAD = (1, 200, 122_570)
 SOAK = (1_000, 10, 1_000)
@@ -63,14 +67,35 @@ def measure(rounds: int, clients: int, dim: int) -> Figures:
     for name, value in (("rounds", rounds), ("clients", clients), ("dim", dim)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    if sys.platform != "linux":
+        raise PrecadError(f"this benchmark reads memory from /proc, which {sys.platform} does not have")
     with TemporaryDirectory(prefix="precad-bench-") as folder:
-        site = sites.make(Path(folder), dim=dim, clients=clients, rounds=rounds)
-        with sites.running_b(site) as server, site.transport(server.port) as transport:
+        site, server = make_site(Path(folder), dim, clients, rounds), ServerB(Path(folder))
+        with server.running(), site.transport() as transport:
             driven = _Driven(site, server, transport)
             driven.play(rounds)
         audited = _check_books(site, driven)
         driven.leader.close()
         return driven.figures(audited)
+
+
+def make_site(folder: Path, dim: int, clients: int, rounds: int, client_rate: float = 1.0) -> Site:
+    """The folders of two servers and so many clients, each of which may take part in every round."""
+    bounds = Params(
+        dim=dim, clients=clients, record_bound=1.0, client_bound=1.0, noise_multiplier=1000.0, unit=Unit.CLIENT
+    )
+    training = Training(
+        client_rate=client_rate,
+        record_rate=1.0,
+        rounds=rounds,
+        schedule=Schedule(learning_rate=1.0),
+        delta=1e-5,
+        budget=10.0,
+        participations=rounds,
+    )
+    records = {f"client-{number:04}": 1 for number in range(clients)}
+    Parties.new(np.zeros(dim), bounds, training, records).save_apart(folder, free_port())
+    return Site(folder)
 
 
 class _Timed:

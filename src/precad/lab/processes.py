@@ -1,6 +1,6 @@
-"""All parties of a task on one machine, as processes over TLS on the loopback: for examples, tests and benchmarks.
+"""Parties as processes on one machine, over TLS on the loopback: for examples, tests and benchmarks.
 
-In real life each folder of a :class:`Deployment` is on another machine: docs/deployment.md says who does what.
+In real life each folder of a :class:`Site` is on another machine: docs/deployment.md says who does what.
 """
 
 import datetime
@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from numpy.typing import NDArray
 
-from precad.deployment import keys, kit
+from precad.deployment import config, keys
+from precad.deployment import task as tasks
+from precad.deployment.client import Client
+from precad.deployment.config import ServerConfig
+from precad.deployment.https import HttpTransport
+from precad.deployment.parties import Parties
 from precad.deployment.task import Task, Training
-from precad.protocol.digests import model_digest
 from precad.protocol.params import Params
 from precad.protocol.states import Role
 
@@ -64,6 +69,11 @@ class Processes:
                 start_new_session=True,
             )
 
+    def launch_b(self) -> None:
+        """Start server B of the :class:`Site` in this folder, by the command of its operator."""
+        settings = str(Site(self.folder).settings_file(Role.B))
+        self.launch("server-b", Path(sys.executable).name, "-m", "precad", "server", "--config", settings)
+
     def wait_for(self, name: str, port: int) -> None:
         """Wait until a process listens."""
         deadline = time.monotonic() + SLOW
@@ -72,7 +82,8 @@ class Processes:
                 if attempt.connect_ex(("127.0.0.1", port)) == 0:
                     return
             time.sleep(0.2)
-        raise RuntimeError(f"{name} does not listen: see {self.folder / name}.log")
+        words = (self.folder / f"{name}.log").read_text(errors="replace")[-2000:].strip()
+        raise RuntimeError(f"{name} does not listen on port {port}: {words or 'it said nothing'}")
 
     def flwr(self, *arguments: str, timeout: float = SLOW) -> str:
         """Run Flower's command line to its end; what it printed."""
@@ -127,6 +138,65 @@ class Processes:
         return {**os.environ, **CLOSED_NETWORK, **own, **self.variables}
 
 
+@dataclass(frozen=True)
+class Site:
+    """The folders that :meth:`precad.deployment.parties.Parties.save_apart` made, one for each party."""
+
+    folder: Path
+
+    @cached_property
+    def task(self) -> Task:
+        """The task of all of them."""
+        return tasks.load(self.folder / "task.json")
+
+    def settings_file(self, role: Role) -> Path:
+        """The file of a server's settings."""
+        return self.folder / self.task.server(role).name / ("a.toml" if role is Role.A else "b.toml")
+
+    def settings(self, role: Role) -> ServerConfig:
+        """A server's settings."""
+        return config.load(self.settings_file(role))
+
+    def client(self, name: str) -> Client:
+        """A client, on its state."""
+        own = self.folder / name
+        return Client(self.task, name, keys.load_private(own / f"{name}.key"), own / f"{name}.db")
+
+    def transport(self, *, attempts: int = 6) -> HttpTransport:
+        """A's way to B."""
+        own = self.settings(Role.A)
+        return HttpTransport(self.task, own.host, own.port, own.pair(), attempts=attempts)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident memory of a process, in MiB."""
+
+    now: float
+    peak: float
+
+
+@dataclass
+class ServerB(Processes):
+    """Server B of a :class:`Site`, as its operator runs it."""
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self.launch_b()
+        self.wait_for("server-b", Site(self.folder).settings(Role.B).port)
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        """The process that was started last."""
+        return self.started["server-b"]
+
+    def memory(self) -> Memory:
+        """What Linux says of it."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        kib = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+        return Memory(kib["VmRSS"] / 1024, kib["VmHWM"] / 1024)
+
+
 @dataclass
 class Deployment(Processes):
     """Server B, a SuperLink and a SuperNode for each client."""
@@ -135,40 +205,21 @@ class Deployment(Processes):
 
     def prepare(self, model: NDArray[np.float64], bounds: Params, training: Training) -> None:
         """What the parties do once, each for itself; then the task, and the kits."""
-        self.folder.mkdir(parents=True)
-        np.save(self.folder / "model.npy", model)
-        now = datetime.datetime.now(datetime.UTC)
-        server_a = keys.new_server(self.folder / "a", "alpha", now)
-        server_b = keys.new_server(self.folder / "b", "beta", now)
-        task = Task(
-            bounds=replace(bounds, clients=1),
-            training=training,
-            server_a=server_a,
-            server_b=server_b,
-            model=model_digest(model),
-        )
+        Parties.new(model, bounds, training, dict.fromkeys(self.clients, 1)).save_apart(self.folder, free_port())
         for name in self.clients:
-            task = task.with_member(keys.new_client(self.folder / name, name), 1)
             _make_node_key(self.folder / name)
-        task.save(self.folder / "task.json")
-        self._write_kits()
-        _make_certificates(self.folder / "tls", now)
+        _make_certificates(self.folder / "tls", datetime.datetime.now(datetime.UTC))
 
-    def _write_kits(self) -> None:
-        task, model, port = self.folder / "task.json", self.folder / "model.npy", free_port()
-        kit.server(task, model, Role.A, self.folder / "a")
-        kit.server(task, model, Role.B, self.folder / "b")
-        for settings in (self.folder / "a" / "a.toml", self.folder / "b" / "b.toml"):
-            text = settings.read_text().replace("8443", str(port)).replace("0.0.0.0", "127.0.0.1")  # noqa: S104
-            settings.write_text(text)
-        for name in self.clients:
-            kit.client(task, name, self.folder / name)
+    @property
+    def settings_a(self) -> Path:
+        """Server A's settings, by which an app opens it."""
+        return Site(self.folder).settings_file(Role.A)
 
     def start(self) -> None:
         """Start server B, the SuperLink and the SuperNodes."""
         port, tls = free_port(), self.folder / "tls"
         self.connect(f"127.0.0.1:{port}", f'root-certificates = "{tls / "ca.pem"}"')
-        self.launch("server-b", "precad", "server", "--config", str(self.folder / "b" / "b.toml"))
+        self.launch_b()
         shown = ("--ssl-certfile", str(tls / "server.pem"), "--ssl-keyfile", str(tls / "server.key"))
         trusted = ("--ssl-ca-certfile", str(tls / "ca.pem"))
         listening = ("--host", "127.0.0.1", "--port", str(port), "--enable-supernode-auth")

@@ -1,0 +1,81 @@
+"""All parties of a task at once: for simulations, rehearsals on one machine, benchmarks and tests.
+
+In real life each party makes its keys on its own machine and nobody holds another's: docs/deployment.md says who does
+what, and ``precad keys``, ``task``, ``roster`` and ``kit`` do it.
+"""
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precad.deployment import kit
+from precad.deployment.keys import OwnKeys
+from precad.deployment.task import Member, Task, Training
+from precad.protocol.digests import model_digest
+from precad.protocol.params import Params
+from precad.protocol.states import Role
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Two servers and the clients of a task, with everybody's keys."""
+
+    task: Task
+    model: NDArray[np.float64]
+    """The initial one."""
+    servers: Mapping[Role, OwnKeys]
+    clients: Mapping[str, OwnKeys]
+
+    @classmethod
+    def new(
+        cls,
+        model: NDArray[np.float64],
+        bounds: Params,
+        training: Training,
+        records: Mapping[str, int],
+        *,
+        servers: tuple[str, str] = ("alpha", "beta"),
+        now: datetime.datetime | None = None,
+    ) -> "Parties":
+        """Make the keys of all parties, and their task.
+
+        Args:
+            model: The initial model.
+            bounds: The protocol's parameters; their number of clients is set to that of ``records``.
+            training: The constants of the run.
+            records: Each client's name, and how many records it declares.
+            servers: The names of servers A and B.
+            now: From when on the servers' certificates are valid; if not given, from this moment.
+        """
+        now = now or datetime.datetime.now(datetime.UTC)
+        own = {role: OwnKeys.of_server(name, now) for role, name in zip(Role, servers, strict=True)}
+        clients = {name: OwnKeys.of_client(name) for name in sorted(records)}
+        task = Task(
+            bounds=replace(bounds, clients=max(1, len(clients))),
+            training=training,
+            server_a=own[Role.A].identity,
+            server_b=own[Role.B].identity,
+            model=model_digest(model),
+            roster=tuple(Member(each.identity, records[name]) for name, each in clients.items()),
+        )
+        return cls(task, model, own, clients)
+
+    def save(self, folder: Path) -> None:
+        """Write the task, and the keys of all parties, into one folder."""
+        for each in (*self.servers.values(), *self.clients.values()):
+            each.save(folder)
+        self.task.save(folder / "task.json")
+
+    def save_apart(self, folder: Path, port: int) -> None:
+        """Give each party a folder of its own, named after it, with its keys and its kit; B listens on the loopback."""
+        for each in (*self.servers.values(), *self.clients.values()):
+            each.save(folder / each.identity.name)
+        self.task.save(folder / "task.json")
+        for role, each in self.servers.items():
+            kit.server(self.task, self.model, role, folder / each.identity.name, host="127.0.0.1", port=port)
+        for name in self.clients:
+            kit.client(self.task, name, folder / name)
