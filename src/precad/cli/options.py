@@ -15,7 +15,7 @@ UnitName = Literal["record", "client"]
 OptimiserName = Literal["sgd", "momentum", "adam"]
 
 _SIZE = "Size of the run"
-_PRIVACY = "Privacy"
+PRIVACY = "Privacy"
 _PROTOCOL = "Bounds and validation"
 _LEARNING = "Learning"
 _ATTACK = "Attackers and defences"
@@ -31,17 +31,17 @@ SIGMA = typer.Option(
     "--sigma",
     "--noise-multiplier",
     help="σ: each server adds noise of σ times the sensitivity.",
-    rich_help_panel=_PRIVACY,
+    rich_help_panel=PRIVACY,
 )
-DELTA = typer.Option(help="δ, which should be far below one over the number of records.", rich_help_panel=_PRIVACY)
-BUDGET = typer.Option(help="The most ε against a server that a client may spend.", rich_help_panel=_PRIVACY)
-UNIT = typer.Option(help="What the guarantee protects: one record, or all of a client's.", rich_help_panel=_PRIVACY)
+DELTA = typer.Option(help="δ, which should be far below one over the number of records.", rich_help_panel=PRIVACY)
+BUDGET = typer.Option(help="The most ε against a server that a client may spend.", rich_help_panel=PRIVACY)
+UNIT = typer.Option(help="What the guarantee protects: one record, or all of a client's.", rich_help_panel=PRIVACY)
 NOISE = typer.Option(
     help="Against whom one server's noise protects: a server (σ each), or clients alone (σ/√2 each).",
-    rich_help_panel=_PRIVACY,
+    rich_help_panel=PRIVACY,
 )
 PARTICIPANTS = typer.Option(
-    help="Whether people outside the servers may learn who took part in a round.", rich_help_panel=_PRIVACY
+    help="Whether people outside the servers may learn who took part in a round.", rich_help_panel=PRIVACY
 )
 
 RECORD_BOUND = typer.Option(help="R, the bound on one record's gradient.", rich_help_panel=_PROTOCOL)
@@ -68,7 +68,7 @@ DEFENCE = typer.Option(
 )
 
 DATASET = typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
-PRESET = typer.Option(help="recommended, paper, or certified.")
+PRESET = typer.Option(help="recommended, paper, or certified; `precad train` takes recommended if you give none.")
 DATA = typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
 JSON = typer.Option("--json", help="Print JSON for machines; progress goes to stderr.")
 

@@ -30,12 +30,25 @@ def privacy(
     noise: Annotated[options.NoiseName, options.NOISE] = "server",
     target_epsilon: Annotated[
         float | None,
-        typer.Option(help="Find the σ that costs this ε against whom --noise names; with --sigma, the most rounds."),
+        typer.Option(
+            help="Find the σ that costs this ε against whom --noise names; with --sigma, the most rounds.",
+            rich_help_panel=options.PRIVACY,
+        ),
     ] = None,
     hidden: Annotated[
-        bool, typer.Option("--hidden", help="With unit client: the other clients cannot see who took part.")
+        bool,
+        typer.Option(
+            "--hidden",
+            help="With unit client: the other clients cannot see who took part.",
+            rich_help_panel=options.PRIVACY,
+        ),
     ] = False,
-    group: Annotated[int, typer.Option(help="K, the number of records or clients that are protected together.")] = 1,
+    group: Annotated[
+        int,
+        typer.Option(
+            help="K, the number of records or clients that are protected together.", rich_help_panel=options.PRIVACY
+        ),
+    ] = 1,
     curve: Annotated[
         bool, typer.Option("--curve", help="Show ε by epoch instead, for σ = 1, 1.5 and 2, or for --sigma.")
     ] = False,

@@ -116,7 +116,7 @@ def bench_protocol(
 
 @bench.command("training")
 def bench_training(as_json: Annotated[bool, options.JSON] = False) -> None:
-    """Time one iteration of training, ten clients, under each protocol; and per-record gradients against Opacus."""
+    """Time an iteration of training with ten clients under each protocol, and per-record gradients against Opacus."""
     with plain_errors(), working("timing iterations of training"):
         need_torch()
         from precad.lab.bench import training as benchmark
