@@ -54,7 +54,8 @@ def test_the_wheel_holds_the_code_and_nothing_else(built: Path) -> None:
         names = archive.namelist()
     assert all(name.startswith(CODE) for name in names)
     inside = [name for name in names if name.startswith("precad/")]
-    assert {Path(name).suffix for name in inside} <= {".py", ".typed", ".html", ".css", ".js", ".txt"}
+    templates = {".md", ".toml", ".service"}
+    assert {Path(name).suffix for name in inside} <= {".py", ".typed", ".html", ".css", ".js", ".txt", *templates}
     assert not [name for name in inside if "test" in Path(name).name]
     source = {path for path in (ROOT / "src/precad").rglob("*.*") if "__pycache__" not in path.parts}
     assert set(inside) == {str(path.relative_to(ROOT / "src")) for path in source if path.is_file()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import precad
-from precad.deployment import config, kit, units
+from precad.deployment import config, kit
 from precad.protocol.states import Role
 from tests.deployment import world
 
@@ -57,7 +57,7 @@ def test_a_servers_page_and_unit_run_the_same_program(folder: Path, role: Role) 
     lines, text = commands(own / "README.md"), (own / f"precad-{ROLES[role]}.service").read_text()
     program = {Role.A: "flower-superlink", Role.B: "precad server --config b.toml"}[role]
     assert any(line.startswith(program) for line in lines)
-    assert f"ExecStart={units.PROGRAMS}/{program}" in text
+    assert f"ExecStart={kit.PROGRAMS}/{program}" in text
     assert f"sudo systemctl enable --now precad-{ROLES[role]}" in lines
     assert "extra" not in "".join(lines)
     settings = config.load(own / f"{role.name.lower()}.toml")
@@ -88,7 +88,7 @@ def test_the_units_are_hardened(folder: Path, role: Role) -> None:
 def test_systemd_reads_the_units(folder: Path, tmp_path: Path, role: Role) -> None:
     path = tmp_path / f"precad-{ROLES[role]}.service"
     text = (folder / ROLES[role] / path.name).read_text()
-    path.write_text(re.sub(rf"^ExecStart={units.PROGRAMS}/\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE))
+    path.write_text(re.sub(rf"^ExecStart={kit.PROGRAMS}/\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE))
     command = ["systemd-analyze", "verify", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

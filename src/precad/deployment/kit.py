@@ -1,106 +1,26 @@
-"""Start kits: a folder with all that a party needs but its private key, and a page with the one command to run."""
+"""Start kits: a folder with all that a party needs but its private key, and a page with the one command to run.
 
+The texts are in ``templates/``. A server's kit has a systemd unit: the server runs as a user of its own that can write
+its own folder and nothing else. The kernels are compiled when they are first used, so the unit leaves out
+``MemoryDenyWriteExecute`` on purpose, and gives the compiler's cache a folder.
+"""
+
+from collections.abc import Mapping
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy.typing import NDArray
 
 from precad.deployment.task import Task
-from precad.deployment.units import unit
 from precad.files import write_file
 from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
 
-_SERVER = """# {name}'s settings as a server of this task. Paths are relative to this file.
-task = "task.json"
-model = "model.npy"
-key = "{name}.key"
-tls_key = "{name}.tls.key"
-certificate = "{name}.tls.pem"
-store = "{name}.db"
-audit_log = "{name}.audit.log"
-host = "{host}"
-port = {port}
-"""
-
-_PAGE = """# {title}
-
-1. Put {keys}, from `precad keys new {kind} {name}`, into this folder.
-2. Compare the task's digest with the other parties, by telephone or on paper:
-
-       {digest}
-
-{steps}
-"""
-
-_SERVER_B = """3. Open port {port} to server A alone, and run, in this folder:
-
-       precad server --config b.toml
-
-   Or have systemd run it, now and after every restart, confined as `precad-{name}.service` says:
-
-{install}
-
-Keep `{name}.db` for as long as the task runs: it holds what may not be forgotten. If it is lost, the task is over."""
-
-_SERVER_A = """3. Set `host` in a.toml to where server B listens.
-4. Make the SuperLink's certificate, and give `superlink.pem` to the clients:
-
-       openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj /CN={name} \\
-         -addext subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:$(hostname -f) -keyout superlink.key -out superlink.pem
-
-5. Run, in this folder:
-
-       flower-superlink --host 0.0.0.0 --port 8000 --enable-supernode-auth --ssl-certfile superlink.pem \\
-         --ssl-keyfile superlink.key --ssl-ca-certfile superlink.pem
-
-   Or have systemd run it, confined as `precad-{name}.service` says:
-
-{install}
-
-6. Name the SuperLink in `$FLWR_HOME/config.toml` (`~/.flwr/config.toml`):
-
-       [superlink.ours]
-       address = "localhost:8000"
-       root-certificates = "/full/path/to/superlink.pem"
-
-   Register each client's node by the key that it sends you, once: `flwr supernode register CLIENT.node.pub ours`.
-7. Train. The app is yours; its ServerApp opens server A by the full path of `a.toml`, as in
-   `PrecadStrategy(FedAvg(), ServerA.deployed(Path("/full/path/to/a.toml")))`:
-
-       flwr run APP ours --stream
-
-Keep `{name}.db` for as long as the task runs: it holds what may not be forgotten. If it is lost, the task is over."""
-
-_INSTALL = """       sudo useradd --system --home-dir /var/lib/precad-{name} --shell /usr/sbin/nologin precad
-       sudo python3 -m venv /opt/precad
-       sudo /opt/precad/bin/pip install 'precad[{extra}]'
-       sudo mkdir /var/lib/precad-{name}
-       sudo mv -t /var/lib/precad-{name} *       # not a copy: an old store must never run again
-       sudo chown -R precad: /var/lib/precad-{name}
-       sudo cp /var/lib/precad-{name}/precad-{name}.service /etc/systemd/system/
-       sudo systemctl daemon-reload
-       sudo systemctl enable --now precad-{name}"""
-
-_CLIENT = """3. Make your node's key, and send `{name}.node.pub` to organisation A, which sends you `superlink.pem`:
-
-       ssh-keygen -t ecdsa -b 384 -N '' -C {name} -f {name}.node && mv {name}.node {name}.node.key
-
-4. Run, in this folder:
-
-       FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 \\
-       flower-supernode --superlink {superlink} --root-certificates superlink.pem \\
-         --auth-supernode-private-key {name}.node.key \\
-         --node-config "precad-kit=\\"$PWD\\" precad-name=\\"{name}\\""
-
-   If the app wants settings of its own, add them to the node config, between the quotes.
-
-The server keys in `task.json` are what your submissions are sealed and checked against: take them from here, never from
-a message. Organisation A ships the app that this node runs: read it first (docs/deployment.md says how to pin it).
-
-In all rounds together this task costs you at most ε = {epsilon:.3f} at δ = {delta:g}. Keep `{name}.db` for as long as
-the task runs: it counts what was spent."""
+PROGRAMS = "/opt/precad/bin"
+"""Where a unit expects the programs of precad, and at A those of Flower and the app's libraries."""
 
 
 def server(
@@ -119,26 +39,29 @@ def server(
     if model_digest(model) != task.model:
         raise ValueError(f"the model's digest is {model_digest(model).hex()}, the task names {task.model.hex()}")
     name = task.server(role).name
-    settings, default_host = ("b.toml", "0.0.0.0") if role is Role.B else ("a.toml", "127.0.0.1")  # noqa: S104 - TLS pins A
-    install = _INSTALL.format(name=name, extra="server" if role is Role.B else "flower")
-    page = _PAGE.format(
-        title=f"Server {role.name}: {name}",
-        keys=f"`{name}.key`, `{name}.tls.key` and `{name}.tls.pem`",
-        kind="server",
-        name=name,
-        digest=task.digest.hex(),
-        steps=(_SERVER_B if role is Role.B else _SERVER_A).format(name=name, install=install, port=port),
-    )
+    usual_host = "0.0.0.0" if role is Role.B else "127.0.0.1"  # noqa: S104 - TLS pins A
+    values = {
+        "title": f"Server {role.name}: {name}",
+        "keys": f"`{name}.key`, `{name}.tls.key` and `{name}.tls.pem`",
+        "kind": "server",
+        "name": name,
+        "role": role.name,
+        "digest": task.digest.hex(),
+        "extra": "server" if role is Role.B else "flower",
+        "programs": PROGRAMS,
+        "host": host or usual_host,
+        "port": port,
+    }
     stored = BytesIO()
     np.save(stored, model)
     _write(
         folder,
         {
-            settings: _SERVER.format(name=name, host=host or default_host, port=port),
-            f"precad-{name}.service": unit(role, name),
+            f"{role.name.lower()}.toml": _filled("server.toml", values),
+            f"precad-{name}.service": _filled("server.service", values),
             "task.json": task.as_text(),
             "model.npy": stored.getvalue(),
-            "README.md": page,
+            "README.md": _filled(f"server_{role.name.lower()}.md", values),
         },
     )
 
@@ -148,12 +71,32 @@ def client(task: Task, name: str, folder: Path, superlink: str = "SUPERLINK:8000
     if name not in task.members:
         raise ValueError(f"{name} is not in the task's roster")
     task.check_budget()
-    steps = _CLIENT.format(name=name, superlink=superlink, epsilon=task.epsilon, delta=task.training.delta)
-    digest = task.digest.hex()
-    page = _PAGE.format(
-        title=f"Client {name}", keys=f"`{name}.key`", kind="client", name=name, digest=digest, steps=steps
+    values = {
+        "title": f"Client {name}",
+        "keys": f"`{name}.key`",
+        "kind": "client",
+        "name": name,
+        "digest": task.digest.hex(),
+        "superlink": superlink,
+        "epsilon": task.epsilon,
+        "delta": task.training.delta,
+    }
+    _write(folder, {"README.md": _filled("client.md", values), "task.json": task.as_text()})
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    return _templates().get_template(template).render(values)
+
+
+@cache
+def _templates() -> Environment:
+    """Plain text, so nothing is escaped: the names of parties are checked when their keys are made."""
+    return Environment(  # noqa: S701 - no HTML
+        loader=PackageLoader("precad.deployment"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
     )
-    _write(folder, {"README.md": page, "task.json": task.as_text()})
 
 
 def _write(folder: Path, files: dict[str, str | bytes]) -> None:
