@@ -26,20 +26,25 @@ from precad.simulation.run_folder import Metrics, RunFolder
 from precad.simulation.trainer import Outcome, Trainer
 
 SAVE_SECONDS = 2.0
-"""A checkpoint is at most so old; the rounds after it are played again."""
+"""The most seconds between two checkpoints; the rounds after the last one are played again."""
 PLAIN_ROUNDS, PLAIN_LONGEST = 3, 2.0
 """How many rounds of plain training are timed, and the seconds after which no further one is."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Where a run stands, for its view and its metrics."""
+    """Where a run stands after a round."""
 
     round: int
+    """Counted from 1."""
     accuracy: float | None
+    """The part of the test set that the model gets right; None without a test set."""
     loss: float | None
+    """The mean loss on the test set."""
     epsilon_server: float
+    """What the run has cost the client that took part most often, against a server."""
     epsilon_clients: float
+    """The same against the other clients."""
 
 
 OnRound = Callable[[Outcome, Figures | None], None]
