@@ -62,6 +62,18 @@ MAY_USE_NETWORK_OR_STORAGE = {"deployment", "flower", "privacy/ledger", "data/do
 """The services, the ledger's file, the download of public data sets, and pages and processes on loopback."""
 NETWORK_AND_STORAGE = {"socket", "ssl", "sqlite3", "http", "httpx", "pooch", "starlette", "uvicorn", "urllib"}
 
+WITHOUT_TORCH = """
+import importlib.abc, sys
+
+class NoTorch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "matplotlib"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NoTorch())
+"""
+"""The beginning of a program in a process in which torch does not exist."""
+
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -109,18 +121,7 @@ def test_the_core_runs_without_torch() -> None:
         if path.name != "__main__.py"
         and not any(str(path.relative_to(SOURCE)).startswith(allowed) for allowed in MAY_IMPORT_MATPLOTLIB)
     ]
-    code = f"""
-import importlib.abc, sys
-
-class NoTorch(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "matplotlib"):
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, NoTorch())
-for name in {names!r}:
-    __import__(name)
-"""
+    code = f"{WITHOUT_TORCH}\nfor name in {names!r}: __import__(name)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

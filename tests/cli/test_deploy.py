@@ -18,6 +18,7 @@ from precad.simulation import presets
 from precad.simulation.hyperparameters import Protocol
 from precad.simulation.settings import from_table, to_toml
 from tests.messages import says
+from tests.test_layers import WITHOUT_TORCH
 
 
 def run(*arguments: object) -> str:
@@ -145,3 +146,22 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "Error: uvicorn is not installed: pip install 'precad[server]'\n"
+
+
+@pytest.mark.parametrize("preset", [[], ["--preset", "recommended"]], ids=["options", "preset"])
+def test_a_server_needs_no_torch(draft: Path, preset: list[str]) -> None:
+    """The commands of those who run a task, in a process in which torch does not exist."""
+    folder = draft.parent
+    task = [*("--server-a", "alpha.pub", "--server-b", "beta.pub", "--model", "model.npy", "--budget", "50"), *preset]
+    commands = [
+        ["task", "new", "other.json", *task, *("--rounds", "20", "--participations", "2")],
+        ["roster", "add", "other.json", "bank.pub", "--records", "60"],
+        ["task", "show", "other.json"],
+        ["kit", "server-b", "other.json", "b", "--model", "model.npy"],
+        ["privacy", "--sigma", "2", "--rounds", "10"],
+    ]
+    run_all = f"from precad.cli.app import app\nfor words in {commands!r}: app(words, standalone_mode=False)"
+    code = f"{WITHOUT_TORCH}\n{run_all}"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "cost at most" in ended.stdout
