@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from precad.deployment import sealing
 from precad.deployment.sealing import EpochKey
@@ -88,3 +89,10 @@ def test_headers_are_signed_whole(name: str) -> None:
 def test_secrets_do_not_print() -> None:
     assert "bytes>" in repr(KEY)
     assert KEY.private.hex()[:8] not in repr(KEY)
+
+
+def test_a_broken_hpke_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sealing.check_known_answer()
+    monkeypatch.setattr(sealing, "SUITE", Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM))
+    with pytest.raises(SystemExit, match=says("HPKE", "broken")):
+        sealing.check_known_answer()

@@ -1,14 +1,20 @@
 """The generator against a second implementation, its domains, and its uniformity."""
 
 import hashlib
+import subprocess
+import sys
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from precad.mpc import prg
 from precad.mpc.field import P
 from precad.mpc.prg import Context, Digest, Purpose, Stream, _keep_field_elements, digest
 from precad.mpc.secret import Secret
+from tests.messages import says
 from tests.stat_tests import ALPHA, uniform_field_p_value
 
 SEED = Secret(bytes(range(32)))
@@ -111,3 +117,45 @@ def test_elements_are_uniform() -> None:
 def test_a_wrong_context_is_named(task: bytes, round_: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Context(Digest(task), round_, "c")
+
+
+class Broken:
+    """A primitive one bit of whose answer is wrong, whatever it is called with."""
+
+    def __init__(self, right: Any, *arguments: Any, **options: Any) -> None:
+        self._right = right(*arguments, **options)
+
+    def encryptor(self) -> "Broken":
+        return Broken(self._right.encryptor)
+
+    def update(self, data: bytes) -> bytes:
+        raw = bytearray(self._right.update(data))
+        raw[-1] ^= 1
+        return bytes(raw)
+
+    def hexdigest(self) -> str:
+        raw = bytearray(self._right.digest())
+        raw[-1] ^= 1
+        return raw.hex()
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "attribute"),
+    [("AES-128-CTR", prg, "Cipher"), ("BLAKE2b", hashlib, "blake2b"), ("BLAKE3", prg, "blake3")],
+)
+def test_a_broken_primitive_is_noticed(
+    name: str, where: object, attribute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prg.check_known_answers()
+    monkeypatch.setattr(where, attribute, partial(Broken, getattr(where, attribute)))
+    with pytest.raises(SystemExit, match=says(name, "broken")):
+        prg.check_known_answers()
+
+
+def test_a_broken_primitive_stops_the_process() -> None:
+    """Before anything secret is there: when the module is loaded."""
+    code = "import blake3, hashlib; blake3.blake3 = lambda *_, **__: hashlib.sha256(); import precad.protocol.round"
+    stopped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert stopped.returncode == 1
+    assert stopped.stderr.count("\n") == 1
+    assert "BLAKE3 is broken" in stopped.stderr

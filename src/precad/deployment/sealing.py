@@ -6,6 +6,7 @@ moved under another header. Keys serve one epoch of rounds; the server's long-te
 halves are deleted (PROTOCOL §4, §10).
 """
 
+import base64
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
@@ -24,7 +25,7 @@ from cryptography.hazmat.primitives.hpke import (
 from precad.deployment.keys import Identity, is_signed, sign
 from precad.deployment.task import Task
 from precad.errors import ProtocolError
-from precad.mpc.prg import Digest, digest
+from precad.mpc.prg import Digest, digest, expect_answer
 from precad.mpc.secret import Redacted
 from precad.protocol import digests
 from precad.protocol.codec import Blob
@@ -77,13 +78,7 @@ def seal(public: bytes, part: bytes, header: bytes, recipient: Identity) -> Blob
 
 def unseal(private: bytes, sealed: bytes, header: bytes, recipient: Identity) -> bytes | None:
     """The part that was sealed to this server under this header; None if it was not."""
-    key = MLKEM768X25519PrivateKey(
-        MLKEM768PrivateKey.from_seed_bytes(private[:64]), X25519PrivateKey.from_private_bytes(private[64:])
-    )
-    try:
-        return SUITE.decrypt(sealed, key, _bound_to(header, recipient))
-    except InvalidTag:
-        return None
+    return _decrypt(private, sealed, _bound_to(header, recipient))
 
 
 def sign_header(key: Ed25519PrivateKey, header: bytes) -> Blob:
@@ -112,3 +107,43 @@ def _bound_to(header: bytes, recipient: Identity) -> bytes:
     return digest(
         b"precad seal", head.task, number, head.client.encode(), recipient.name.encode(), digests.header(head)
     )
+
+
+def _decrypt(private: bytes, sealed: bytes, info: bytes) -> bytes | None:
+    key = MLKEM768X25519PrivateKey(
+        MLKEM768PrivateKey.from_seed_bytes(private[:64]), X25519PrivateKey.from_private_bytes(private[64:])
+    )
+    try:
+        return SUITE.decrypt(sealed, key, info)
+    except InvalidTag:
+        return None
+
+
+def check_known_answer() -> None:
+    """Stop the process if HPKE is broken here. This module checks it when it is loaded.
+
+    RFC 9180 has no vector of this suite, and those that it has use associated data, which the library does not take.
+    So the ciphertext below is our own: "precad", sealed once to the private key 0, 1, …, 95.
+    """
+    opened = _decrypt(bytes(range(PRIVATE_BYTES)), base64.b64decode(_KNOWN_SEALED), b"known answer")
+    expect_answer("HPKE", (opened or b"nothing").hex(), b"precad".hex())
+
+
+_KNOWN_SEALED = """
+U4tnqTqB9SK18oX0Xa0S3bVy660GEU5a0O09iz2Vczg/JHuzlXnHETnW5L4OinVS4cK0T+ENEbobsxEYkKsOiB/mD36NN1pdTRwWnLokztDvUlbw4hMM
+6sdPaPRbZ7hXj2VcXwG3s9cfH991TkOOELeyNTxt5pxaY0jBUBJCjDq1WK4MHY0fxLru+iYoTMwQYq2gAjcnr5nsDmbsW1qg2Y8/mN3xDUGq8LV5rJYO
+8ZjmD0nGDUoaYmvdmQ0uzdFEr4FCo2CdvMXEwL9Xqi4awdjgTPCQRDjHzMoz73D5jE8e8GWUbRJPvwnd0DdKwtYf+kK1slz1GdogvuexKi8rmST57vKO
+46asMSh/CoCKRDmLDHGy0Xx3jwMs8RUlSlmYU4rNb/Aquu0mdgpOOXYKywEFGndhER/IJYuHECKV0gUI0lG30cuFGHwCY4djUR/dZ8nueSqjKSm6KYKD
+RYewRI6gpbtjkwtHOXhvJPsCaC98RqL31u2jDnDbPbUpebkTkZHnGGo1GiEEgiKUTJOCugvsheqyVc7icrcHEh/MsSEF51/BjODZL9JpSjbp3GGbNgPB
+ZGc9TUFksk4fjY3vZrCusGGQbVgZvn1u+o0HpHl+CoDTGcfP1LTgbMlEtKrA38hYzgY3IuJscPFAINQ/llbChBKD/pwTd2dncy8Gj7lRqnUsBMyImWp/
+qZoF/EYWUV3wDYwwFbx9AdsvlRhwpFK8V2vcmuIwNKNMvHvNTIkG/JXhPBhMgU/JoBJompZAAvzBFxgi+8T8wNTTmaGZyxZBNFGMVlNnpBSSmeY47dgv
+qp4kzrl8igKpo0YBwdH0eEGw518sy1mAeYcbqNKzMmh8BdZIaRHRHu/es5yZuddsTqD6c7KgDy7WIAxqBftZCNG6oQB84HgB7ePIYeJtFSSQwDDearhW
+hpJ9OqbMMYCQZnZo00txm0X9JXZeD6FmVOjQCKsSZdQo/+lDozdhZ0MgoyzG3m05SLD+YWTesDWKkbqDkD3N5LggSn0Hm3w/UUOdqybUSE0jlhSiBxTQ
+m0lha6zA0txTlNRKQuLChw3AAEmfsfXlzRlk/j9+Hp6S2aw5nCZHk0sXebV2ov/G42+ElIXxNra9sz/ek+7x0QTvAgahXVZXQDc9lO1ohRlgBX6Wu2Mt
+ybUsgAmhGJD00HLFEpdW5uwzRxVIopzO40fv5nrkmQ2BtBzRUPxlNc+VOJTzzKcj7VTIo4dcCH2oyYe/Okje3hGK9NFRt8qVuaRBC6DZrnh47Re/iTjx
+wYVbH0HKXtiCZg12ydWEp/m2WfAvT2sk6dc/6pgD4HRyt888BamyXv4eY9UnzJknHD2Pu7HHkmBnLLNoaeuxzOtPUn+k+wWW2xoIdXQkYIuJMQCVsWyD
+ICsKOVJkzPAalEdpviYF3v3t4n/Qr8PLE76CUa9jA2ouUjBOnjzF4FJoBHiCcSqjObb9LsZgK/GYOjzKkKoo52f18rYcEoLwOECBDmnL1UeDj3ZOgOCP
+DtENqk4HC/oXAv4=
+"""
+
+check_known_answer()
