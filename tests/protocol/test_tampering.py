@@ -11,7 +11,7 @@ from precad.errors import ProtocolError, Reason, Rejected
 from precad.mpc.field import P
 from precad.mpc.prg import vector_digest
 from precad.mpc.secret import Secret
-from precad.mpc.single_use import Once
+from precad.mpc.single_use import SingleUse
 from precad.protocol import states, submission
 from precad.protocol.messages import (
     KINDS,
@@ -276,7 +276,7 @@ def test_proof_steps_are_refused_where_nothing_is_validated() -> None:
     with pytest.raises(ProtocolError, match="validates by none"):
         states.check(checking, kept[FIRST])
     with pytest.raises(ProtocolError, match="validates by none"):
-        states.begin_triples(checking, Once("the deal", DealA(agreed.closed, Secret.fresh())))
+        states.begin_triples(checking, SingleUse("the deal", DealA(agreed.closed, Secret.fresh())))
 
 
 def test_a_correlation_is_begun_once_in_a_round() -> None:
@@ -284,9 +284,9 @@ def test_a_correlation_is_begun_once_in_a_round() -> None:
     round_ = make_round(dim=40, validation=Validation.TRIPLES)
     checking, agreed = after_challenge(round_)
     deal_a, _ = dealing.deal(round_, [], agreed.closed, Secret.fresh(), Secret.fresh())
-    states.begin_triples(checking, Once("the deal", deal_a))
+    states.begin_triples(checking, SingleUse("the deal", deal_a))
     with pytest.raises(ProtocolError, match=says("correlation", "before")):
-        states.begin_triples(checking, Once("the deal", deal_a))
+        states.begin_triples(checking, SingleUse("the deal", deal_a))
 
 
 def after_challenge(round_: Round) -> tuple[states.Checking, states.Agreed]:
@@ -298,6 +298,6 @@ def after_challenge(round_: Round) -> tuple[states.Checking, states.Agreed]:
 def test_pins_are_not_copied() -> None:
     """A copy of a state would forget what the original has answered to."""
     checking, agreed = after_challenge(ROUND)
-    for state in (checking, agreed, Once("the deal", 1)):
+    for state in (checking, agreed, SingleUse("the deal", 1)):
         with pytest.raises(TypeError, match="pickle"):
             copy.deepcopy(state)

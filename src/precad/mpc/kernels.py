@@ -11,6 +11,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -18,6 +19,7 @@ _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
 _I64, _I128 = ir.IntType(64), ir.IntType(128)
+_cgutils: Any = cgutils
 _PAIR = cast(Any, types).UniTuple(types.uint64, 2)
 
 
@@ -131,43 +133,31 @@ def _select(_typing: Any, condition: Any, a: Any, b: Any) -> Any:  # noqa: ARG00
 
 
 def _sum_of_squares(_typing: Any, x: Any, start: Any, stop: Any) -> Any:  # noqa: ARG001
+    """Each lane of each vector of sums adds every 32nd square; in the end they are added up in pairs."""
     lanes = ir.VectorType(ir.DoubleType(), 8)
-    totals = SQUARES // lanes.count
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        kind = ir.VectorType(data.type.pointee, lanes.count)
-        before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
-        builder.cbranch(builder.icmp_signed("<", args[1], args[2]), loop, after)
-        builder.position_at_end(loop)
-        i = builder.phi(_I64)
-        sums = [builder.phi(lanes) for _ in range(totals)]
-        added = []
-        for k, total in enumerate(sums):
-            place = builder.gep(data, [builder.add(i, _I64(k * lanes.count))])
-            entries = builder.load(builder.bitcast(place, kind.as_pointer()), align=4)
-            if kind != lanes:
-                entries = builder.fpext(entries, lanes)
-            added.append(builder.fadd(total, builder.fmul(entries, entries)))
-        following = builder.add(i, _I64(SQUARES))
-        builder.cbranch(builder.icmp_signed("<", following, args[2]), loop, after)
+        entries = ir.VectorType(data.type.pointee, lanes.count)
         zero = ir.Constant(lanes, None)
-        for phi, first, next_ in zip([i, *sums], [args[1], *[zero] * totals], [following, *added], strict=True):
-            phi.add_incoming(first, before)
-            phi.add_incoming(next_, loop)
-        builder.position_at_end(after)
-        ends = [builder.phi(lanes) for _ in range(totals)]
-        for phi, next_ in zip(ends, added, strict=True):
-            phi.add_incoming(zero, before)
-            phi.add_incoming(next_, loop)
-        while len(ends) > 1:
-            ends = [builder.fadd(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True)]
-        parts = [builder.extract_element(ends[0], ir.IntType(32)(k)) for k in range(lanes.count)]
-        while len(parts) > 1:
-            parts = [builder.fadd(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
+        sums = [_cgutils.alloca_once_value(builder, zero) for _ in range(SQUARES // lanes.count)]
+        with _cgutils.for_range_slice(builder, args[1], args[2], _I64(SQUARES), intp=_I64) as (i, _):
+            for k, total in enumerate(sums):
+                place = builder.gep(data, [builder.add(i, _I64(k * lanes.count))])
+                values = builder.load(builder.bitcast(place, entries.as_pointer()), align=4)
+                if entries != lanes:
+                    values = builder.fpext(values, lanes)
+                builder.store(builder.fadd(builder.load(total), builder.fmul(values, values)), total)
+        vector = _added_in_pairs(builder, [builder.load(total) for total in sums])
+        return _added_in_pairs(builder, [builder.extract_element(vector, _I64(k)) for k in range(lanes.count)])
 
     return types.float64(x, types.int64, types.int64), generate
+
+
+def _added_in_pairs(builder: Any, terms: list[Any]) -> Any:
+    while len(terms) > 1:
+        terms = [builder.fadd(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
+    return terms[0]
 
 
 SQUARES = 32

@@ -8,7 +8,7 @@ from precad.errors import ProtocolError
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class SingleUse(Generic[T]):
     """Holds a value that :meth:`take` gives out a single time; it does not print."""
 
     def __init__(self, name: str, value: T) -> None:
@@ -26,7 +26,7 @@ class Once(Generic[T]):
         raise TypeError("what may be used once is not copied or pickled")
 
     def __repr__(self) -> str:
-        return f"Once({self._name}, {'unused' if self._held else 'used'})"
+        return f"SingleUse({self._name}, {'unused' if self._held else 'used'})"
 
 
 class Pins:

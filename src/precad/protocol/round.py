@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from precad.errors import Rejected
 from precad.mpc.cores import usable_cores
 from precad.mpc.secret import Redacted, Secret
-from precad.mpc.single_use import Once
+from precad.mpc.single_use import SingleUse
 from precad.privacy import clipping
 from precad.protocol import states, submission
 from precad.protocol.messages import Masked, Message, Tally
@@ -182,8 +182,8 @@ def _validate_by_dealt_triples(
     seeds = secrets[Role.A].deal, secrets[Role.B].deal
     deal_a, deal_b = dealing.deal(state.round, sorted(state.headers), state.closed, *seeds)
     masking = {
-        Role.A: states.begin_triples(checking[Role.A], Once("the deal", deal_a)),
-        Role.B: states.begin_triples(checking[Role.B], Once("the deal", deal_b)),
+        Role.A: states.begin_triples(checking[Role.A], SingleUse("the deal", deal_a)),
+        Role.B: states.begin_triples(checking[Role.B], SingleUse("the deal", deal_b)),
     }
 
     def mask(role: Role, masking: Masking, client: str) -> Masked:

@@ -33,7 +33,7 @@ from precad.errors import ProtocolError, Reason, Rejected
 from precad.mpc.field import FieldVector, is_canonical
 from precad.mpc.prg import Digest, vector_digest
 from precad.mpc.secret import Redacted, Secret
-from precad.mpc.single_use import Once, Pins
+from precad.mpc.single_use import Pins, SingleUse
 from precad.protocol import aggregation, digests, norm_proof, submission
 from precad.protocol.messages import (
     Check,
@@ -262,7 +262,7 @@ def judge(state: Checking, own: Check, peer: Check) -> bool:
     return norm_proof.accepts(submission.proof_shape(state.round.params), _proof(state), *openings)
 
 
-def begin_triples(state: Checking, deal: Once[DealA] | Once[DealB]) -> Masking:
+def begin_triples(state: Checking, deal: SingleUse[DealA] | SingleUse[DealB]) -> Masking:
     """Begin validation by triples, with the dealer's correlation for this closed set; ``norm_triples`` goes on."""
     if state.round.params.validation is not Validation.TRIPLES:
         raise ProtocolError(f"this task validates by {state.round.params.validation.value}, not by triples")

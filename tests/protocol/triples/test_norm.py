@@ -14,7 +14,7 @@ from precad.mpc import field, fixed_point
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, Purpose, Stream
 from precad.mpc.secret import Secret
-from precad.mpc.single_use import Once, Pins
+from precad.mpc.single_use import Pins, SingleUse
 from precad.privacy import clipping
 from precad.protocol import submission
 from precad.protocol.messages import DealA, DealB, Gate, Masked, Message, NormOpening, PartA, PartB, decode, encode
@@ -27,7 +27,7 @@ from precad.protocol.triples import dealing
 from precad.protocol.triples import norm as norm_triples
 from precad.protocol.triples.beaver import MASK_BITS, Words
 from precad.protocol.triples.dealing import Plan
-from precad.protocol.triples.norm import Masking, Opening
+from precad.protocol.triples.norm import Masking, OpeningNorms
 from tests.messages import says
 from tests.protocol.drivers import OverTheWire
 from tests.protocol.test_norm_proof import of_norm
@@ -260,15 +260,15 @@ def begin(
     round_: Round, clients: list[str], deal_a: DealA, deal_b: DealB, z_seed: Digest = CLOSED
 ) -> tuple[Masking, Masking]:
     return (
-        norm_triples.begin(round_, True, clients, CLOSED, z_seed, Once("A's correlation", deal_a), Pins()),
-        norm_triples.begin(round_, False, clients, CLOSED, z_seed, Once("B's correlation", deal_b), Pins()),
+        norm_triples.begin(round_, True, clients, CLOSED, z_seed, SingleUse("A's correlation", deal_a), Pins()),
+        norm_triples.begin(round_, False, clients, CLOSED, z_seed, SingleUse("B's correlation", deal_b), Pins()),
     )
 
 
 def test_a_correlation_is_never_used_twice() -> None:
     round_ = make_round(5)
     deal_a, deal_b = fresh_deal(round_, ["c"])
-    for leader, once in ((True, Once("A's", deal_a)), (False, Once("B's", deal_b))):
+    for leader, once in ((True, SingleUse("A's", deal_a)), (False, SingleUse("B's", deal_b))):
         state = norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once, Pins())
         with pytest.raises(ProtocolError, match="twice"):
             norm_triples.begin(round_, leader, ["c"], CLOSED, Digest(bytes(32)), once, Pins())
@@ -283,7 +283,7 @@ def test_a_deal_for_another_number_of_clients_is_refused(name: str) -> None:
     _, deal_b = fresh_deal(round_, ["c"])
     short = replace(deal_b, **{name: getattr(deal_b, name)[:-1]})
     with pytest.raises(ProtocolError, match=name):
-        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("B's", short), Pins())
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), SingleUse("B's", short), Pins())
 
 
 def test_secrets_do_not_print() -> None:
@@ -395,7 +395,7 @@ def test_a_callers_mistakes_are_named() -> None:
             fresh_deal(round_, clients)
     deal_a, deal_b = fresh_deal(round_, ["c"])
     with pytest.raises(ValueError, match="A is the leader"):
-        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deal_a), Pins())
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(32)), SingleUse("A's", deal_a), Pins())
     state, _ = begin(round_, ["c"], deal_a, deal_b)
     with pytest.raises(ValueError, match=says(5, 4)):
         norm_triples.mask(state, "c", np.zeros(4, np.uint64))
@@ -405,11 +405,11 @@ def test_a_callers_mistakes_are_named() -> None:
 
 def test_servers_with_another_z_do_not_go_on() -> None:
     round_, zeros = make_round(4), np.zeros(5, np.uint64)
-    openings: list[tuple[Opening, NormOpening]] = []
+    openings: list[tuple[OpeningNorms, NormOpening]] = []
     deals = fresh_deal(round_, ["c"])
     states = [
-        norm_triples.begin(round_, True, ["c"], CLOSED, Digest(bytes(32)), Once("A's", deals[0]), Pins()),
-        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(range(32))), Once("B's", deals[1]), Pins()),
+        norm_triples.begin(round_, True, ["c"], CLOSED, Digest(bytes(32)), SingleUse("A's", deals[0]), Pins()),
+        norm_triples.begin(round_, False, ["c"], CLOSED, Digest(bytes(range(32))), SingleUse("B's", deals[1]), Pins()),
     ]
     masked = [norm_triples.mask(state, "c", zeros) for state in states]
     for state, own, peer in zip(states, masked, masked[::-1], strict=True):

@@ -3,8 +3,9 @@
 ::
 
     Masking    mask each submission, send Masked; absorb it, with the other's Masked
-               open_norms                             ──▶  Opening, send NormOpening
-    Opening    compare, with the other's NormOpening  ──▶  Comparing, send Gate
+               open_norms                             ──▶  OpeningNorms, send NormOpening
+    OpeningNorms
+               compare, with the other's NormOpening  ──▶  Comparing, send Gate
     Comparing  step, with the other's Gate            ──▶  Comparing, send Gate; for each of 13 levels
                decide, with the other's last Gate     ──▶  Decided
 
@@ -19,8 +20,8 @@ The servers learn, about all submissions of a closed round at once and nothing e
 3. The AND of a client's 65 bits is opened, and no other bit.
 
 All that is opened before is masked by randomness of the dealer that neither server knows, and that is used once: a
-:class:`Once` gives it out, and a crash burns it. A step may be repeated, but only with the same message of the other:
-:class:`Pins` hold the first.
+:class:`SingleUse` gives it out, and a crash burns it. A step may be repeated, but only with the same message of the
+other: :class:`Pins` hold the first.
 
 Both servers are trusted to follow the protocol: unlike with a proof (PROTOCOL §4), one that lies can turn a
 verdict, or learn from it. What was altered on the way between them is noticed, since each message names, by H, all
@@ -38,7 +39,7 @@ from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, Purpose, Stream, digest, vector_digest
 from precad.mpc.projection import ROUND_ROWS
 from precad.mpc.secret import Redacted, Secret
-from precad.mpc.single_use import Once, Pins
+from precad.mpc.single_use import Pins, SingleUse
 from precad.protocol.messages import DealA, DealB, Gate, Masked, Message, NormOpening
 from precad.protocol.params import Round
 from precad.protocol.triples import beaver as triples
@@ -68,14 +69,14 @@ class Masking(Redacted):
     closed: Digest
     z_seed: Digest
     deal: DealA | DealB
-    unused: Mapping[str, Once[Secret]]
+    unused: Mapping[str, SingleUse[Secret]]
     """For each client the seed of a, given out to mask one vector and no other."""
     pins: Pins
     absorbed: Mapping[str, Absorbed]
 
 
 @dataclass(frozen=True, repr=False)
-class Opening(Redacted):
+class OpeningNorms(Redacted):
     """All submissions are absorbed; the other's shares of the masked norms are awaited."""
 
     masking: Masking
@@ -112,7 +113,7 @@ def begin(
     clients: Sequence[str],
     closed: Digest,
     z_seed: Digest,
-    deal: Once[DealA] | Once[DealB],
+    deal: SingleUse[DealA] | SingleUse[DealB],
     pins: Pins,
 ) -> Masking:
     """Take the round's correlation, for ever. ``z_seed`` must be unknown to all clients until the round is closed."""
@@ -124,7 +125,7 @@ def begin(
         raise ProtocolError("the dealer dealt for another closed set")
     if isinstance(dealt, DealB):
         _check_lengths(dealt, sizes.deal_sizes)
-    unused = {client: Once(f"the mask of {client}", dealt.seed) for client in clients}
+    unused = {client: SingleUse(f"the mask of {client}", dealt.seed) for client in clients}
     return Masking(round_, leader, tuple(clients), sizes, closed, z_seed, dealt, unused, pins, {})
 
 
@@ -166,7 +167,7 @@ def absorb(state: Masking, own: Masked, peer: Masked) -> Masking:
     return replace(state, absorbed={**state.absorbed, client: Absorbed(norm, projections, opened)})
 
 
-def open_norms(state: Masking) -> tuple[Opening, NormOpening]:
+def open_norms(state: Masking) -> tuple[OpeningNorms, NormOpening]:
     """Send the shares of all masked norms; from here on all submissions go together."""
     if len(state.absorbed) < len(state.clients):
         raise ProtocolError("submissions of the closed set are not masked yet")
@@ -174,10 +175,10 @@ def open_norms(state: Masking) -> tuple[Opening, NormOpening]:
     context = state.round.context("challenge").parts()
     opened = digest(b"precad opened", *context, state.z_seed, *(item.opened for item in absorbed))
     own = NormOpening(opened, np.array([item.norm for item in absorbed], np.uint64))
-    return Opening(state, own), own
+    return OpeningNorms(state, own), own
 
 
-def compare(state: Opening, peer: NormOpening) -> tuple[Comparing, Gate]:
+def compare(state: OpeningNorms, peer: NormOpening) -> tuple[Comparing, Gate]:
     """Open the masked norms, and begin all comparisons of the round (paper, step 3)."""
     masking, sizes = state.masking, state.masking.plan
     _check_lengths(peer, sizes.norm_sizes)
