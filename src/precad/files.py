@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path, *, private: bool = False, new: bool = False) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, private: bool = False, new: bool = False, durable: bool = True) -> Iterator[BinaryIO]:
     """A stream to write a file to; at the end of the block the file appears at its place, in one step.
 
     The content goes to a hidden draft in the same folder, then to the disk, and only then takes the file's name. Until
@@ -19,6 +19,7 @@ def whole_file(path: Path, *, private: bool = False, new: bool = False) -> Itera
         path: The file's place. Its folder must exist.
         private: Whether the owner alone may read and write it, from its first byte on.
         new: Whether an existing file is an error instead of replaced.
+        durable: Whether to wait for the disk. Without, the file outlives the process, but may not outlive a power cut.
 
     Raises:
         FileExistsError: There is such a file, and ``new`` was asked for.
@@ -29,20 +30,24 @@ def whole_file(path: Path, *, private: bool = False, new: bool = False) -> Itera
     try:
         with os.fdopen(descriptor, "wb") as out:
             yield out
-            out.flush()
-            os.fsync(out.fileno())
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
         if new:
             os.link(draft, path)  # unlike a rename, it fails if the name is taken
         else:
             draft.replace(path)
-        flush_folder(path.parent)
+        if durable:
+            flush_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def write_file(path: Path, content: str | bytes, *, private: bool = False, new: bool = False) -> None:
+def write_file(
+    path: Path, content: str | bytes, *, private: bool = False, new: bool = False, durable: bool = True
+) -> None:
     """Write a file by :func:`whole_file`. Text is written in UTF-8."""
-    with whole_file(path, private=private, new=new) as out:
+    with whole_file(path, private=private, new=new, durable=durable) as out:
         out.write(content.encode() if isinstance(content, str) else content)
 
 

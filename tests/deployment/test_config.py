@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from precad.deployment import config, kit, receipts, status
+from precad.deployment import config, kit, receipts
 from precad.deployment import service as http_server
 from precad.deployment.client import Client
 from precad.deployment.config import ServerConfig
@@ -96,7 +96,7 @@ def test_a_round_with_b_as_a_process_that_is_killed_and_stopped(site: Site) -> N
         _kill_and_stop(site, a, transport)
         logs = receipts.read(settings(site, "beta").audit_log)
         assert "2 opened rounds" in receipts.audit(site.task, a.store.log(), logs, {})
-    told = status.of(settings(site, "beta"))
+    told = settings(site, "beta").status()
     assert (told["state"], told["rounds opened"], told["rounds left"]) == ("settled", 2, 48)
 
 
@@ -169,9 +169,9 @@ def test_settings_have_types(site: Site) -> None:
 
 def test_status_of_a_server_that_has_not_run(site: Site) -> None:
     with pytest.raises(StoreError, match="not run"):
-        status.of(settings(site, "beta"))
+        settings(site, "beta").status()
     settings(site, "beta").open_helper().close()
-    assert status.of(settings(site, "beta"))["state"] == "no round yet"
+    assert settings(site, "beta").status()["state"] == "no round yet"
 
 
 def test_kits(site: Site, tmp_path: Path) -> None:

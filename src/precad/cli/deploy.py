@@ -275,10 +275,9 @@ def server(config: Annotated[Path, options.CONFIG]) -> None:
 def status(config: Annotated[Path, options.CONFIG], as_json: Annotated[bool, options.JSON] = False) -> None:
     """Show how far a server has come: its last round, its model, what is left of the task."""
     from precad.deployment import config as settings
-    from precad.deployment import status as report
 
     with plain_errors():
-        value = report.of(settings.load(config))
+        value = settings.load(config).status()
     if as_json:
         print_json(value)
         return

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from precad.deployment import sealing
 from precad.deployment.keys import is_signed
 from precad.deployment.server import Server
-from precad.deployment.store import RoundRow, Status
+from precad.deployment.store import Pin, RoundRow, Status
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError, Rejected
@@ -65,7 +65,7 @@ class HelperServer(Server):
 
     def _pinned_answer(self, row: RoundRow, begin: Begin, body: bytes) -> bytes:
         """The answer that was pinned with A's message, or a new one. A sealing key is not part of what may vary."""
-        known = self.store.pinned(row.number, "begun")
+        known = self.store.pinned(row.number, Pin.BEGUN)
         if known is None:
             if row.model != begin.model or row.status is not Status.OPEN:
                 raise ProtocolError(f"round {row.number} was begun from another model, or is over")
@@ -73,8 +73,8 @@ class HelperServer(Server):
             selected = tuple(sorted(row.selected.intersection(begin.selected)))
             signature = self.sign_model(row)
             known = encode(Begun(self.task.digest, row.number, row.model, signature, selected, announced))
-            self.store.pin(row.number, {"begin": body, "begun": known})
-        self.store.pin(row.number, {"begin": body})
+            self.store.pin(row.number, {Pin.BEGIN: body, Pin.BEGUN: known})
+        self.store.pin(row.number, {Pin.BEGIN: body})
         return known
 
     def _submissions(self, number: int, body: bytes) -> bytes:

@@ -96,14 +96,20 @@ class OwnKeys:
         signing, tls = Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
         return cls(Identity(name, signing.public_key().public_bytes_raw(), _self_signed(name, tls, now)), signing, tls)
 
-    def save(self, folder: Path) -> Identity:
+    def save(self, folder: Path, *, durable: bool = True) -> Identity:
         """Write NAME.key and NAME.pub, and of a server NAME.tls.key and NAME.tls.pem. No file is overwritten."""
-        name = self.identity.name
-        _write_new(folder / f"{name}.key", _pem(self.signing), private=True)
+        private = {"key": _pem(self.signing)}
+        public = {"pub": (json.dumps(self.identity.as_json(), indent=2) + "\n").encode()}
         if self.tls is not None:
-            _write_new(folder / f"{name}.tls.key", _pem(self.tls), private=True)
-            _write_new(folder / f"{name}.tls.pem", ssl.DER_cert_to_PEM_cert(self.identity.certificate).encode())
-        _write_new(folder / f"{name}.pub", (json.dumps(self.identity.as_json(), indent=2) + "\n").encode())
+            private["tls.key"] = _pem(self.tls)
+            public["tls.pem"] = ssl.DER_cert_to_PEM_cert(self.identity.certificate).encode()
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending, data in (private | public).items():
+            path = folder / f"{self.identity.name}.{ending}"
+            try:
+                write_file(path, data, private=ending in private, new=True, durable=durable)
+            except FileExistsError:
+                raise ValueError(f"{path} exists and is not overwritten") from None
         return self.identity
 
 
@@ -182,11 +188,3 @@ def _self_signed(name: str, key: ec.EllipticCurvePrivateKey, now: datetime.datet
         .sign(key, hashes.SHA256())
     )
     return certificate.public_bytes(serialization.Encoding.DER)
-
-
-def _write_new(path: Path, data: bytes, *, private: bool = False) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        write_file(path, data, private=private, new=True)
-    except FileExistsError:
-        raise ValueError(f"{path} exists and is not overwritten") from None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from precad.deployment import sealing
 from precad.deployment.keys import is_signed
 from precad.deployment.server import Server
-from precad.deployment.store import Status
+from precad.deployment.store import Pin, Status
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange, Transport
 from precad.errors import ProtocolError, Reason, Rejected
@@ -147,7 +147,7 @@ class Leader(Server):
     def _agree_on_start(self, number: int) -> None:
         """Both sign the model; B may let in fewer clients. The first answer of B stands."""
         row = self.last()
-        if row is None or self.store.pinned(number, "begun") is not None:
+        if row is None or self.store.pinned(number, Pin.BEGUN) is not None:
             return
         begin = Begin(self.task.digest, number, row.model, self.sign_model(row), tuple(sorted(row.selected)))
         answer = self._transport.exchange(number, Exchange.BEGIN, encode(begin))
@@ -160,10 +160,10 @@ class Leader(Server):
         if not row.selected.issuperset(begun.selected):
             raise ProtocolError(f"server {self.peer.name} lets in clients that were not selected")
         sealing.check_announced(self.task, self.peer, self.task.epoch(number), begun.sealing)
-        self.store.pin(number, {"begun": answer})
+        self.store.pin(number, {Pin.BEGUN: answer})
 
     def _begun(self, number: int) -> Begun:
-        answer = self.store.pinned(number, "begun")
+        answer = self.store.pinned(number, Pin.BEGUN)
         if answer is None:
             raise ProtocolError(f"server {self.peer.name} has not begun round {number}")
         return decode(answer, Begun)

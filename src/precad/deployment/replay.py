@@ -15,7 +15,7 @@ from precad.deployment import receipts
 from precad.deployment.disk import in_words
 from precad.deployment.keys import is_signed, sign
 from precad.deployment.receipts import Events, Verdict
-from precad.deployment.store import RoundRow, Status, Store
+from precad.deployment.store import Pin, RoundRow, Status, Store, digest_of_theirs
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError
@@ -73,7 +73,7 @@ class Replay:
 
     def take(self, what: Exchange, message: bytes) -> None:
         """The other server's message. The same again changes nothing; another one is refused."""
-        known = self._store.pinned(self.number, f"their {what.value}")
+        known = self._store.pinned(self.number, digest_of_theirs(what))
         seen = digest(b"precad exchange", what.value.encode(), message)
         if known is not None:
             if known != seen:
@@ -87,7 +87,7 @@ class Replay:
             Exchange.SHARE: self._take_share,
             Exchange.RECEIPT: self._take_receipt,
         }
-        takers[what](message, {f"their {what.value}": seen})
+        takers[what](message, {digest_of_theirs(what): seen})
 
     def _own_close(self) -> bytes:
         if self._status() is Status.OPEN:
@@ -99,7 +99,7 @@ class Replay:
         if (peer.task, peer.round) != (self.round.task, self.number):
             raise ProtocolError("the other server closes another task or round")
         self._own_close()
-        self._store.pin(self.number, pins | {"close": message, "nonce": Secret.fresh().value})
+        self._store.pin(self.number, pins | {Pin.THEIR_CLOSE: message, Pin.OWN_NONCE: Secret.fresh().value})
 
     @cached_property
     def _closing(self) -> Closing:
@@ -107,16 +107,16 @@ class Replay:
 
     @cached_property
     def _agreed(self) -> Agreed:
-        peer, nonce = decode(self._need("close"), Close), Secret(self._need("nonce"))
+        peer, nonce = decode(self._need(Pin.THEIR_CLOSE), Close), Secret(self._need(Pin.OWN_NONCE))
         return states.agree(self._closing, peer, nonce)[0]
 
     def _take_nonce(self, message: bytes, pins: dict[str, bytes]) -> None:
         states.challenge(self._agreed, decode(message, Nonce))
-        self._store.pin(self.number, pins | {"their half": message})
+        self._store.pin(self.number, pins | {Pin.THEIR_NONCE: message})
 
     @cached_property
     def _checking(self) -> Checking:
-        return states.challenge(self._agreed, decode(self._need("their half"), Nonce))
+        return states.challenge(self._agreed, decode(self._need(Pin.THEIR_NONCE), Nonce))
 
     @cached_property
     def _own_checks(self) -> bytes:
@@ -134,16 +134,16 @@ class Replay:
             check = decode(mine, Check, **sizes)
             if states.judge(self._checking, check, decode(other, Check, **sizes)):
                 valid.append(check.client)
-        self._store.pin(self.number, pins | {"valid": json.dumps(valid).encode()})
+        self._store.pin(self.number, pins | {Pin.VALID: json.dumps(valid).encode()})
 
     @cached_property
     def _judged(self) -> Checking:
         if self.round.params.validation is Validation.NONE:
             return self._checking
-        return states.conclude(self._checking, json.loads(self._need("valid")))
+        return states.conclude(self._checking, json.loads(self._need(Pin.VALID)))
 
     def _own_tally(self) -> bytes:
-        known = self._store.pinned(self.number, "own tally")
+        known = self._store.pinned(self.number, Pin.OWN_TALLY)
         if known is not None:
             return known
         judged = self._judged
@@ -151,41 +151,41 @@ class Replay:
         accepted = (states.restore(judged, each.client, each.part) for each in kept)
         tallied, tally = states.aggregate(judged, accepted, Secret.fresh())
         share = encode(NoisyShare(tally.outcome, tallied.share))
-        self._store.pin(self.number, {"own tally": encode(tally), "own share": share})
+        self._store.pin(self.number, {Pin.OWN_TALLY: encode(tally), Pin.OWN_SHARE: share})
         return encode(tally)
 
     @cached_property
     def _tallied(self) -> Tallied:
-        tally = decode(self._need("own tally"), Tally)
-        own = decode(self._need("own share"), NoisyShare, share=self.round.params.dim)
+        tally = decode(self._need(Pin.OWN_TALLY), Tally)
+        own = decode(self._need(Pin.OWN_SHARE), NoisyShare, share=self.round.params.dim)
         return Tallied(self._judged.valid, self._judged.rejected, tally, own.share, Pins())
 
     def _take_tally(self, message: bytes, pins: dict[str, bytes]) -> None:
         self._own_tally()
         states.reveal(self._tallied, decode(message, Tally))
-        self._store.pin(self.number, pins | {"tally": message})
+        self._store.pin(self.number, pins | {Pin.THEIR_TALLY: message})
 
     @cached_property
     def _revealed(self) -> Revealed:
-        return states.reveal(self._tallied, decode(self._need("tally"), Tally))[0]
+        return states.reveal(self._tallied, decode(self._need(Pin.THEIR_TALLY), Tally))[0]
 
     def _own_share(self) -> bytes:
         """The noisy share. There is no way back from here, and the budget of all in it is charged before it leaves."""
-        self._need("tally")
+        self._need(Pin.THEIR_TALLY)
         status = self._status()
         if status is Status.CLOSED:
             self._store.advance(self.number, Status.REVEALED)
         if status in (Status.CLOSED, Status.REVEALED):
             with in_words():
                 self._ledger.record(self.number, self._revealed.valid)
-        return self._need("own share")
+        return self._need(Pin.OWN_SHARE)
 
     def _take_share(self, message: bytes, pins: dict[str, bytes]) -> None:
         self._own_share()
         opened = states.finish(self._revealed, decode(message, NoisyShare, share=self.round.params.dim))
         model = self._moved(opened)
         events = json.dumps(asdict(self._events(opened, model_digest(model.theta).hex()))).encode()
-        self._store.finish(self.number, model, pins | {"events": events})
+        self._store.finish(self.number, model, pins | {Pin.EVENTS: events})
 
     def _moved(self, opened: Opened) -> Model:
         """The next model. η falls with the rounds that were opened: one that was abandoned has no part in it."""
@@ -220,13 +220,13 @@ class Replay:
         )
 
     def _own_receipt(self) -> bytes:
-        events = receipts.parse_events(self._need("events"))
+        events = receipts.parse_events(self._need(Pin.EVENTS))
         verdicts = tuple(sign(self._key, statement) for statement in events.statements())
         signature = sign(self._key, events.digest)
         return encode(Receipt(self.round.task, self.number, events.digest, signature, verdicts))
 
     def _take_receipt(self, message: bytes, pins: dict[str, bytes]) -> None:
-        events, theirs = receipts.parse_events(self._need("events")), decode(message, Receipt)
+        events, theirs = receipts.parse_events(self._need(Pin.EVENTS)), decode(message, Receipt)
         peer = self._task.server(self._role.other)
         if (theirs.task, theirs.round, theirs.events) != (self.round.task, self.number, events.digest):
             raise ProtocolError(f"server {peer.name} has another record of round {self.number}: compare the audit logs")
@@ -259,10 +259,10 @@ class Replay:
             for verdict, statement, signature in zip(events.verdicts, events.statements(), theirs, strict=True)
         }
 
-    def _need(self, what: str) -> bytes:
+    def _need(self, what: Pin) -> bytes:
         value = self._store.pinned(self.number, what)
         if value is None:
-            raise ProtocolError(f"an exchange of round {self.number} before its time: there is no {what} yet")
+            raise ProtocolError(f"an exchange of round {self.number} before its time: there is no {what.value} yet")
         return value
 
     def _status(self) -> Status:

@@ -5,6 +5,7 @@ part leaves this module: the ε are those of the cap on participations, which th
 """
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -23,7 +24,7 @@ from precad.report.run import About, RoundFigures, Run, Source, Summary
 from precad.report.settings import ReportError, RunSettings
 
 FIGURES = 12
-"""ε is computed after so many rounds, evenly."""
+"""ε is computed after at most this number of rounds, which are spread evenly."""
 
 
 def server_source(folder: Path) -> Source | None:
@@ -41,15 +42,17 @@ def read_server(place: Path) -> Run:
     task, store = config.load_task(), config.store
     if not store.is_file():
         raise ReportError(f"there is no store at {store}: the server has not run yet")
-    ledger, hidden = view(store), task.training.participants is Participants.HIDDEN
-    counted = dict(ledger.rounds)  # before it is opened: what was opened since is shown the next time
-    opened = [events for events in _log(store) if events.kind == receipts.OPENED and events.round in counted]
+    ledger = view(store)
+    valid = {number: json.loads(names) for number, names in ledger.rounds}
+    # The ledger is read first: a round that is opened meanwhile is in the log alone, and is shown the next time.
+    opened = [events for events in _log(store) if events.kind == receipts.OPENED and events.round in valid]
+    hidden = task.training.participants is Participants.HIDDEN
     rounds = [_round(number, events, hidden=hidden) for number, events in enumerate(opened, 1)]
     sent = tuple((number, json.dumps([item.client for item in each.verdicts])) for number, each in enumerate(opened))
     return Run(
         name=place.resolve().parent.name,
         settings=_settings(task, hidden=hidden),
-        rounds=tuple(_with_costs(task, rounds, [counted[events.round] for events in opened], hidden=hidden)),
+        rounds=tuple(_with_costs(task, rounds, [valid[events.round] for events in opened], hidden=hidden)),
         summary=_END if len(rounds) >= task.training.rounds else None,
         about=About(None, (), task.bounds.dim, None if hidden else tuple(task.members)),
         ledger=None if hidden else LedgerView(ledger.terms, sent, ledger.last_link),
@@ -77,16 +80,23 @@ def _round(number: int, events: receipts.Events, *, hidden: bool) -> RoundFigure
     return RoundFigures(number, selected, {} if hidden else bad, None, {}, None, None, None, None)
 
 
-def _with_costs(task: Task, rounds: list[RoundFigures], counted: list[str], *, hidden: bool) -> list[RoundFigures]:
-    """ε of the client that counted most often, or of the cap. ``counted`` are the ledger's lists: the valid ones."""
+def _with_costs(task: Task, rounds: list[RoundFigures], valid: list[list[str]], *, hidden: bool) -> list[RoundFigures]:
+    """Add ε to some rounds, the last one among them: that of the client that counted most often, or of the cap.
+
+    Args:
+        task: The task.
+        rounds: The opened rounds.
+        valid: The clients that counted in each.
+        hidden: Whether nothing may depend on who took part.
+    """
     counts, shown = Counter[str](), list(rounds)
-    chosen = {len(rounds) - 1 - i * max(1, -(-len(rounds) // FIGURES)) for i in range(FIGURES)}
-    for number, names in enumerate(counted):
-        counts.update(json.loads(names))
-        if number in chosen:
+    last, step = len(rounds) - 1, math.ceil(len(rounds) / FIGURES) or 1
+    for number, clients in enumerate(valid):
+        counts.update(clients)
+        if (last - number) % step == 0:
             most = task.training.participations if hidden else max(counts.values(), default=0)
-            server, clients = (epsilon(task.terms, adversary, most) for adversary in Adversary)
-            shown[number] = replace(shown[number], epsilon_server=server, epsilon_clients=clients)
+            by_server, by_clients = (epsilon(task.terms, adversary, most) for adversary in Adversary)
+            shown[number] = replace(shown[number], epsilon_server=by_server, epsilon_clients=by_clients)
     return shown
 
 

@@ -19,7 +19,7 @@ from precad.deployment.keys import sign
 from precad.deployment.receipts import Events
 from precad.deployment.replay import Replay
 from precad.deployment.sealing import EpochKey
-from precad.deployment.store import Kept, RoundRow, Status, Store
+from precad.deployment.store import Kept, RoundRow, Status, Store, digest_of_theirs
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError, Reason, Rejected
@@ -150,7 +150,7 @@ class Server:
 
     def taken(self, number: int, what: Exchange) -> bool:
         """Whether the other server's message in an exchange was taken."""
-        return self.store.pinned(number, f"their {what.value}") is not None
+        return self.store.pinned(number, digest_of_theirs(what)) is not None
 
     def own(self, number: int, what: Exchange) -> bytes:
         """This server's message in an exchange."""

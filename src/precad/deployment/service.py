@@ -217,21 +217,26 @@ def _serve_operations(app: Starlette, listening: socket.socket) -> None:
 
 
 class _Connection(H11Protocol):
-    """Cut off at a stop, at once if it is idle, else some seconds after its answer.
+    """A connection that a stop of the server cuts off: at once if it is idle, else some seconds after its answer.
 
-    TLS would wait half a minute for the other side's farewell. An answer that is lost so is asked for again.
+    TLS by itself would wait half a minute for the other side's farewell. If an answer is lost so, A asks for it again.
     """
 
     def shutdown(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        if self._is_answering():
+            super().shutdown()
+            self._abort_after_answer()
+        else:
             self.transport.abort()
-            return
-        super().shutdown()
-        self._await_answer()
 
-    def _await_answer(self) -> None:
-        answered = self.cycle is None or self.cycle.response_complete
-        self.loop.call_later(*(FAREWELL, self.transport.abort) if answered else (0.1, self._await_answer))
+    def _abort_after_answer(self) -> None:
+        if self._is_answering():
+            self.loop.call_later(0.1, self._abort_after_answer)
+        else:
+            self.loop.call_later(FAREWELL, self.transport.abort)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
 
 def _settings(app: Starlette) -> uvicorn.Config:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from precad.deployment.disk import StoreError, connect, in_words, transaction
 from precad.deployment.sealing import EpochKey
 from precad.deployment.task import Task
+from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted
@@ -40,6 +41,36 @@ class Status(Enum):
     SETTLED = "settled"
     """Both servers have signed the same receipt."""
     ABANDONED = "abandoned"
+
+
+class Pin(StrEnum):
+    """What a server pins in a round, beside the digests of the other's messages (:func:`digest_of_theirs`)."""
+
+    BEGIN = "begin"
+    """At B: A's message that began the round."""
+    BEGUN = "begun"
+    """B's answer to it."""
+    THEIR_CLOSE = "close"
+    """The list of submissions that the other server closed with."""
+    OWN_NONCE = "nonce"
+    """This server's half of the challenge, drawn when the other's list is fixed."""
+    THEIR_NONCE = "their half"
+    """The other server's half of the challenge."""
+    VALID = "valid"
+    """The clients whose updates are within their bounds."""
+    OWN_TALLY = "own tally"
+    """The commitment to this server's noisy share, and to its list of valid clients."""
+    OWN_SHARE = "own share"
+    """The noisy share itself: its noise is drawn once."""
+    THEIR_TALLY = "tally"
+    """The other server's commitment."""
+    EVENTS = "events"
+    """What the receipt of the round says."""
+
+
+def digest_of_theirs(what: Exchange) -> str:
+    """The name of the pin that holds the digest of the other server's message in an exchange."""
+    return f"their {what.value}"
 
 
 @dataclass(frozen=True)
