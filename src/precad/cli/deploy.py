@@ -19,7 +19,7 @@ def keys_new(
     kind: Annotated[Literal["server", "client"], typer.Argument(help="What the party is.")],
     name: Annotated[str, typer.Argument(help="Its name in the task.")],
     folder: Annotated[Path, typer.Option(help="The folder to write the files to.")] = Path(),
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Make a party's keys: NAME.key stays with it, NAME.pub goes to the others.
 
@@ -45,10 +45,10 @@ def keys_new(
 
 @task.command("new")
 def task_new(
-    path: Annotated[Path, options.TASK],
+    path: options.TaskFile,
     server_a: Annotated[Path, typer.Option(help="Server A's public file.")],
     server_b: Annotated[Path, typer.Option(help="Server B's public file.")],
-    model: Annotated[Path, options.MODEL],
+    model: options.ModelFile,
     config: Annotated[
         Path | None, typer.Option(help="A file of `precad train`, as a run's config.toml: its [training] is taken.")
     ] = None,
@@ -134,7 +134,7 @@ _USUAL = {
 
 
 @task.command("show")
-def task_show(path: Annotated[Path, options.TASK], as_json: Annotated[bool, options.JSON] = False) -> None:
+def task_show(path: options.TaskFile, as_json: options.Json = False) -> None:
     """Show a task, and the most that it can cost a client in ε."""
     from precad.deployment import task as tasks
 
@@ -160,7 +160,7 @@ def task_show(path: Annotated[Path, options.TASK], as_json: Annotated[bool, opti
 
 
 @task.command("digest")
-def task_digest(path: Annotated[Path, options.TASK]) -> None:
+def task_digest(path: options.TaskFile) -> None:
     """Print the digest that everything is bound to: all parties compare it before they start."""
     from precad.deployment import task as tasks
 
@@ -170,7 +170,7 @@ def task_digest(path: Annotated[Path, options.TASK]) -> None:
 
 @roster.command("add")
 def roster_add(
-    path: Annotated[Path, options.TASK],
+    path: options.TaskFile,
     public: Annotated[Path, typer.Argument(help="The client's public file.")],
     records: Annotated[int, typer.Option(help="|D_i|, the number of its records, declared once.")],
 ) -> None:
@@ -188,7 +188,7 @@ def roster_add(
 
 
 @roster.command("remove")
-def roster_remove(path: Annotated[Path, options.TASK], name: Annotated[str, options.CLIENT_NAME]) -> None:
+def roster_remove(path: options.TaskFile, name: options.ClientName) -> None:
     """Remove a client from a task."""
     from precad.deployment import task as tasks
 
@@ -198,7 +198,7 @@ def roster_remove(path: Annotated[Path, options.TASK], name: Annotated[str, opti
 
 
 @roster.command("show")
-def roster_show(path: Annotated[Path, options.TASK], as_json: Annotated[bool, options.JSON] = False) -> None:
+def roster_show(path: options.TaskFile, as_json: options.Json = False) -> None:
     """Show the clients of a task."""
     from precad.deployment import task as tasks
 
@@ -212,42 +212,32 @@ def roster_show(path: Annotated[Path, options.TASK], as_json: Annotated[bool, op
 
 
 @kit.command("server-a")
-def kit_server_a(
-    path: Annotated[Path, options.TASK],
-    folder: Annotated[Path, options.KIT],
-    model: Annotated[Path, options.MODEL],
-) -> None:
+def kit_server_a(path: options.TaskFile, folder: options.KitFolder, model: options.ModelFile) -> None:
     """Write the kit of server A."""
-    from precad.deployment import kit as kits
-    from precad.deployment import task as tasks
-    from precad.protocol.states import Role
-
-    with plain_errors():
-        kits.server(tasks.load(path), tasks.load_model(model), Role.A, folder)
-    typer.echo(f"wrote {folder}; its README.md says what to do")
+    _server_kit(path, model, "A", folder)
 
 
 @kit.command("server-b")
-def kit_server_b(
-    path: Annotated[Path, options.TASK],
-    folder: Annotated[Path, options.KIT],
-    model: Annotated[Path, options.MODEL],
-) -> None:
+def kit_server_b(path: options.TaskFile, folder: options.KitFolder, model: options.ModelFile) -> None:
     """Write the kit of server B."""
+    _server_kit(path, model, "B", folder)
+
+
+def _server_kit(path: Path, model: Path, role: str, folder: Path) -> None:
     from precad.deployment import kit as kits
     from precad.deployment import task as tasks
     from precad.protocol.states import Role
 
     with plain_errors():
-        kits.server(tasks.load(path), tasks.load_model(model), Role.B, folder)
+        kits.server(tasks.load(path), tasks.load_model(model), Role[role], folder)
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 
 @kit.command("client")
 def kit_client(
-    path: Annotated[Path, options.TASK],
-    name: Annotated[str, options.CLIENT_NAME],
-    folder: Annotated[Path, options.KIT],
+    path: options.TaskFile,
+    name: options.ClientName,
+    folder: options.KitFolder,
     superlink: Annotated[str, typer.Option(help="Where organisation A's SuperLink listens.")] = "SUPERLINK:8000",
 ) -> None:
     """Write the kit of a client."""
@@ -259,7 +249,7 @@ def kit_client(
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 
-def server(config: Annotated[Path, options.CONFIG]) -> None:
+def server(config: options.ServerSettings) -> None:
     """Run server B until SIGTERM or Ctrl-C.
 
     Example: precad server --config org-b/b.toml
@@ -272,7 +262,7 @@ def server(config: Annotated[Path, options.CONFIG]) -> None:
         http_server.run(settings.load(config))
 
 
-def status(config: Annotated[Path, options.CONFIG], as_json: Annotated[bool, options.JSON] = False) -> None:
+def status(config: options.ServerSettings, as_json: options.Json = False) -> None:
     """Show how far a server has come: its last round, its model, what is left of the task."""
     from precad.deployment import config as settings
 
@@ -289,7 +279,7 @@ def audit(
     log_b: Annotated[Path, typer.Argument(help="Server B's audit log.")],
     clients: Annotated[list[Path] | None, typer.Argument(help="Clients' audit logs.")] = None,
     task_file: Annotated[Path, typer.Option("--task", help="The task's file.")] = Path("task.json"),
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Prove that the logs of a task agree, or name the first line that differs and fail.
 

@@ -1,10 +1,11 @@
 """Every option and argument that two commands share, once: its names, its sentence and its panel in the help.
 
-A command gives the type and the default: ``sigma: Annotated[float, options.SIGMA] = 1.0``.
+A command gives the default, and the type where that varies: ``sigma: Annotated[float | None, options.SIGMA] = None``.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -69,16 +70,16 @@ DEFENCE = typer.Option(
 
 DATASET = typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
 PRESET = typer.Option(help="recommended, paper, or certified; `precad train` takes recommended if you give none.")
-DATA = typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
-JSON = typer.Option("--json", help="Print JSON for machines; progress goes to stderr.")
-
-RUN = typer.Argument(help="The folder of a run or of a server.")
-CONFIG = typer.Option("--config", help="The server's settings, a TOML file.")
-TASK = typer.Argument(help="The task's file.")
-KIT = typer.Argument(help="The folder to write.")
-MODEL = typer.Option("--model", help="The initial model: a .npy file with one float64 vector.")
-CLIENT_NAME = typer.Argument(help="The client's name in the task.")
-LEDGER = typer.Argument(help="The ledger's file.")
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines; progress goes to stderr.")]
+ServerSettings = Annotated[Path, typer.Option("--config", help="The server's settings, a TOML file.")]
+TaskFile = Annotated[Path, typer.Argument(help="The task's file.")]
+KitFolder = Annotated[Path, typer.Argument(help="The folder to write.")]
+ModelFile = Annotated[Path, typer.Option("--model", help="The initial model: a .npy file with one float64 vector.")]
+ClientName = Annotated[str, typer.Argument(help="The client's name in the task.")]
+LedgerFile = Annotated[Path, typer.Argument(help="The ledger's file.")]
 
 
 def training_table(given: Mapping[str, object]) -> dict[str, Any]:

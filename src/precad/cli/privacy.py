@@ -53,7 +53,7 @@ def privacy(
         bool, typer.Option("--curve", help="Show ε by epoch instead, for σ = 1, 1.5 and 2, or for --sigma.")
     ] = False,
     out: Annotated[Path, typer.Option(help="The picture that --curve writes.")] = Path("curve.png"),
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show what a run costs one record in ε, against a corrupted server and against the other clients.
 
@@ -108,7 +108,7 @@ def certify(
     ] = 0.99,
     normalise: Annotated[options.NormaliseName, options.NORMALISE] = "constant",
     validation: Annotated[options.ValidationName, options.VALIDATION] = "proof",
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Bound what malicious clients can do to the expected loss of a record, whatever they send.
 
@@ -167,7 +167,7 @@ def protocol(
     client_bound: Annotated[float, options.CLIENT_BOUND] = 30.0,
     mode: Annotated[options.ValidationName, options.VALIDATION] = "proof",
     explain: Annotated[bool, typer.Option("--explain", help="Say where each number comes from.")] = False,
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show the numbers of the protocol for given parameters: grid, noise, soundness, bytes.
 
@@ -203,7 +203,7 @@ def protocol(
 
 
 @ledger.command("show")
-def ledger_show(path: Annotated[Path, options.LEDGER], as_json: Annotated[bool, options.JSON] = False) -> None:
+def ledger_show(path: options.LedgerFile, as_json: options.Json = False) -> None:
     """Show every client's participations and what they have cost it in ε."""
     from precad.privacy.ledger import Ledger
 
@@ -227,7 +227,7 @@ def ledger_show(path: Annotated[Path, options.LEDGER], as_json: Annotated[bool, 
 
 
 @ledger.command("verify")
-def ledger_verify(path: Annotated[Path, options.LEDGER], as_json: Annotated[bool, options.JSON] = False) -> None:
+def ledger_verify(path: options.LedgerFile, as_json: options.Json = False) -> None:
     """Recompute every link of the hash chain and every count; fail if one is wrong."""
     from precad.privacy.ledger import Ledger
 
@@ -241,7 +241,7 @@ def ledger_verify(path: Annotated[Path, options.LEDGER], as_json: Annotated[bool
 
 @ledger.command("export")
 def ledger_export(
-    path: Annotated[Path, options.LEDGER],
+    path: options.LedgerFile,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print one line for each client instead of JSON.")] = False,
 ) -> None:
     """Print all that an auditor needs to recompute every figure, as JSON or CSV."""

@@ -31,7 +31,7 @@ def reproduce(
         int | None,
         typer.Option(help="The runs at a time, each in a process with one torch thread: one a core if not given."),
     ] = None,
-    data: Annotated[Path | None, options.DATA] = None,
+    data: options.DataFolder = None,
     out: Annotated[Path, typer.Option(help="The folder of rows, figures and tables.")] = Path("results"),
     dataset: Annotated[
         list[str] | None, typer.Option(help="mnist or cifar10; both if you give none. May be repeated.")
@@ -100,7 +100,7 @@ def bench_protocol(
     dim: Annotated[int, options.DIM] = 26_010,
     clients: Annotated[int, options.CLIENTS] = 10,
     mode: Annotated[options.ValidationName, options.VALIDATION] = "proof",
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Time one round, party by party, against the keystream that each must expand and against a plain sum."""
     from precad.lab.bench import protocol as benchmark
@@ -115,7 +115,7 @@ def bench_protocol(
 
 
 @bench.command("training")
-def bench_training(as_json: Annotated[bool, options.JSON] = False) -> None:
+def bench_training(as_json: options.Json = False) -> None:
     """Time an iteration of training with ten clients under each protocol, and per-record gradients against Opacus."""
     with plain_errors(), working("timing iterations of training"):
         need_torch()
@@ -130,7 +130,7 @@ def bench_deployment(
     dim: Annotated[int, options.DIM] = 26_010,
     clients: Annotated[int, options.CLIENTS] = 3,
     rounds: Annotated[int, options.ROUNDS] = 10,
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Time a round on Flower, in simulation and over real processes, with plain updates, precad, and SecAgg+."""
     with plain_errors(), working("timing rounds on Flower"):
@@ -147,7 +147,7 @@ def bench_server(
     soak_rounds: Annotated[int, typer.Option(help="The rounds of the soak.")] = 1_000,
     soak_submissions: Annotated[int, typer.Option(help="The submissions of each round of the soak.")] = 10,
     soak_dim: Annotated[int, typer.Option(help="d in the soak.")] = 1_000,
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Put server B under load over mutual TLS: one large round, then a soak; fail if anything is lost."""
     with plain_errors(), working("running rounds with server B"):
@@ -158,7 +158,7 @@ def bench_server(
 
 
 @bench.command("arithmetic")
-def bench_arithmetic(as_json: Annotated[bool, options.JSON] = False) -> None:
+def bench_arithmetic(as_json: options.Json = False) -> None:
     """Time the field, the mask generator, sharing and noise against numpy and the raw cipher."""
     from precad.lab.bench import arithmetic as benchmark
 

@@ -52,9 +52,9 @@ def train(
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; precad chooses one if you give none.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
-    data: Annotated[Path | None, options.DATA] = None,
+    data: options.DataFolder = None,
     device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, mps, …")] = "cpu",
-    as_json: Annotated[bool, options.JSON] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train a model with the whole protocol: simulated clients, two servers, validation, noise.
 
@@ -89,8 +89,8 @@ def train(
 
 def resume(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
-    data: Annotated[Path | None, options.DATA] = None,
-    as_json: Annotated[bool, options.JSON] = False,
+    data: options.DataFolder = None,
+    as_json: options.Json = False,
 ) -> None:
     """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk.
 
@@ -139,7 +139,7 @@ def report(
 
 
 def watch(
-    run: Annotated[Path, options.RUN],
+    run: Annotated[Path, typer.Argument(help="The folder of a run or of a server.")],
     port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 chooses a free one.")] = 8600,
 ) -> None:
     """Serve the page of a run while it trains, on this machine alone, until Ctrl-C.
