@@ -1,6 +1,7 @@
 """A run's folder as values, and each way in which it can be none."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,11 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
+def _rounds(path: Path, value: str) -> None:
+    config = path / "config.toml"
+    config.write_text(re.sub(r"^rounds = .*$", f"rounds = {value}", config.read_text(), flags=re.MULTILINE))
+
+
 def _line_2(path: Path, text: str) -> None:
     lines = (path / "metrics.jsonl").read_text().splitlines()
     (path / "metrics.jsonl").write_text("\n".join([lines[0], text, *lines[2:]]) + "\n")
@@ -63,10 +69,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]] = {
     "no TOML": (lambda path: (path / "config.toml").write_text("= ="), ("config.toml",)),
     "not text": (lambda path: (path / "config.toml").write_bytes(b"\xff\xfe"), ("config.toml",)),
     "no training": (lambda path: (path / "config.toml").write_text("seed = 1"), ("config.toml", "training")),
-    "rounds": (
-        lambda path: (path / "config.toml").write_text("[training]\nrounds = 'many'"),
-        ("rounds", 0, "'many'"),
-    ),
+    "rounds": (lambda path: _rounds(path, "'many'"), ("rounds", "whole number", "'many'")),
+    "negative rounds": (lambda path: _rounds(path, "-1"), ("rounds", 0, -1)),
+    "half a setting": (lambda path: (path / "config.toml").write_text("[training]\nrounds = 3"), ("client_rate",)),
     "no JSON": (lambda path: _line_2(path, "{"), ("metrics.jsonl", "line 2")),
     "no object": (lambda path: _line_2(path, "7"), ("metrics.jsonl", "line 2")),
     "another round": (

@@ -51,7 +51,7 @@ def read_server(place: Path) -> Run:
     sent = tuple((number, json.dumps([item.client for item in each.verdicts])) for number, each in enumerate(opened))
     return Run(
         name=place.resolve().parent.name,
-        settings=_settings(task, hidden=hidden),
+        settings=_settings(task),
         rounds=tuple(_with_costs(task, rounds, [valid[events.round] for events in opened], hidden=hidden)),
         summary=_END if len(rounds) >= task.training.rounds else None,
         about=About(None, (), task.bounds.dim, None if hidden else tuple(task.members)),
@@ -100,7 +100,7 @@ def _with_costs(task: Task, rounds: list[RoundFigures], valid: list[list[str]], 
     return shown
 
 
-def _settings(task: Task, *, hidden: bool) -> RunSettings:
+def _settings(task: Task) -> RunSettings:
     bounds, training = task.bounds, task.training
     value = task.as_json()
     return RunSettings(
@@ -111,20 +111,14 @@ def _settings(task: Task, *, hidden: bool) -> RunSettings:
         client_bound=bounds.client_bound,
         noise_multiplier=bounds.noise_multiplier,
         delta=training.delta,
-        protocol="precad",
         validation=bounds.validation,
         noise=bounds.noise,
         unit=bounds.unit,
         normalise=training.normalise.value,
         budget=training.budget,
-        honest_clients=None,
-        clip_after_noise=False,
-        hidden=hidden,
-        seed=None,
+        participants=training.participants.value,
         dataset="a task of two servers",
         clients=len(task.roster),
-        malicious=0,
-        attack="",
         entries=tuple(
             (part, key, str(item)) for part in ("parameters", "training") for key, item in value[part].items()
         ),

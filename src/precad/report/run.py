@@ -1,6 +1,5 @@
 """A run's folder as frozen values: everything that its page shows comes from here. Nothing is written or locked."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from precad.privacy.ledger_view import LedgerView, view
 from precad.report.settings import ReportError, RunSettings, read_settings
+from precad.tables import parse_json
 
 FORMAT = 1
 """Of ``about.json``; runs from before it have none."""
@@ -135,7 +135,7 @@ def read_run(path: Path) -> Run:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(path.read_text())
+        value = parse_json(path.read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -154,7 +154,7 @@ def _rounds(path: Path) -> tuple[RoundFigures, ...]:
     rounds = []
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
-            rounds.append(_round(json.loads(line)))
+            rounds.append(_round(parse_json(line)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReportError(f"{path} is damaged in line {number}: {type(error).__name__} {error}") from None
         if rounds[-1].round != number:

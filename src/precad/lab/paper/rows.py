@@ -11,6 +11,7 @@ from typing import Any
 
 from precad.errors import PrecadError
 from precad.lab.paper.plan import Experiment
+from precad.tables import build, parse_json
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,10 @@ class RowFile:
 
     def _read(self, line: bytes, number: int) -> Row:
         try:
-            row = Row(**json.loads(line))
+            row = build(Row, parse_json(line), "the row")
             if not all(0 <= accuracy <= 1 for accuracy in (row.accuracy[-1], *row.accuracy, *row.backdoor)):
                 raise ValueError("an accuracy is not in [0, 1]")
-        except (ValueError, TypeError, IndexError) as error:
+        except (ValueError, IndexError) as error:
             raise PrecadError(
                 f"line {number} of {self.path} is damaged, delete it and its run is made again: {error}"
             ) from None
