@@ -80,3 +80,12 @@ def test_figure_2_takes_runs_that_ended_early(tmp_path: Path, drawn: list[Figure
     figures.draw_figure_2(FULL, rows, tmp_path / "figure.png")
     curve = drawn[0].axes[1].lines[0].get_ydata()
     assert list(curve) == pytest.approx([50.0, 35.0])  # type: ignore[arg-type]
+
+
+def test_seeds_that_agree_have_a_bar_of_no_length(tmp_path: Path, drawn: list[Figure]) -> None:
+    """The mean of three times 0.173 is rounded to a little less."""
+    rows = RowFile(tmp_path)
+    for seed in FULL.seeds:
+        rows.add(row(plan.attacked(FULL, "mnist", Method("precad"), 10, seed), 0.173, 0.173))
+    figures.draw_figure_4(FULL, rows, tmp_path / "figure.png")
+    assert list(drawn[0].axes[0].lines[0].get_ydata()) == pytest.approx([17.3])  # type: ignore[arg-type]

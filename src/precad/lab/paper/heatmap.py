@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from precad.files import whole_file, write_file
+from precad.files import whole_file
 from precad.lab import defences, malicious
 from precad.lab.paper.plan import Experiment
-from precad.lab.paper.rows import Row, RowFile, Spread, spread
+from precad.lab.paper.rows import Row, RowFile, Spread, spread, write_table
 from precad.simulation import presets
 from precad.simulation.settings import from_table
 from precad.simulation.user_code import load_plugin
@@ -41,7 +42,7 @@ DEFENCES = (*PROTOCOLS, *defences.NAMES)
 
 @dataclass(frozen=True)
 class Board:
-    """The runs of a heat map."""
+    """The runs of a heat map: every attack against every defence."""
 
     dataset: str
     rounds: int
@@ -62,7 +63,7 @@ class Board:
                 raise ValueError(f"the defence is {defence!r}, expected {', '.join(DEFENCES)}, or module:function")
 
     def experiment(self, attack: str, defence: str, seed: int) -> Experiment:
-        """One run of a cell."""
+        """The run of a cell with one of the seeds."""
         preset = "recommended" if self.dataset == "digits" else "paper"
         protocol = defence if defence in PROTOCOLS else "plain"
         training: dict[str, object] = {"rounds": self.rounds, "protocol": protocol}
@@ -91,7 +92,7 @@ class Board:
         return spread([_left(row) for row in found])
 
     def worst(self, rows: RowFile, defence: str) -> str | None:
-        """The attack that leaves least."""
+        """The attack that leaves least to a defence."""
         cells = {attack: self.left(rows, attack, defence) for attack in self.attacks if attack != NO_ATTACK}
         known = {attack: cell.mean for attack, cell in cells.items() if cell is not None}
         return min(known, key=known.__getitem__) if known else None
@@ -110,12 +111,8 @@ def draw(board: Board, rows: RowFile, path: Path) -> None:
     for j, defence in enumerate(board.defences):
         worst = board.worst(rows, defence)
         if worst is not None:
-            i = board.attacks.index(worst)
-            axes.plot(
-                [j - 0.48, j + 0.48, j + 0.48, j - 0.48, j - 0.48],
-                [i - 0.46, i - 0.46, i + 0.46, i + 0.46, i - 0.46],
-                "k-",
-            )
+            corner = (j - 0.48, board.attacks.index(worst) - 0.46)
+            axes.add_patch(Rectangle(corner, 0.96, 0.92, fill=False, linewidth=1.5))
     axes.set_xticks(range(len(board.defences)), board.defences, rotation=45, ha="right", fontsize=8)
     axes.set_yticks(range(len(board.attacks)), board.attacks, fontsize=8)
     axes.set_title(_title(board), fontsize=9)
@@ -124,24 +121,22 @@ def draw(board: Board, rows: RowFile, path: Path) -> None:
 
 
 def write(board: Board, rows: RowFile, path: Path) -> None:
-    """The same as a table in Markdown."""
+    """Write the same as a table in Markdown."""
     worst = {defence: board.worst(rows, defence) for defence in board.defences}
-    lines = [
+    text = [
         f"# {_title(board)}",
         "",
         "The worst case is bold. Of a backdoor: main accuracy, or the part of",
         "the attackers' images that the model resists, whichever is less.",
-        "",
     ]
-    lines += [f"| | {' | '.join(board.defences)} |", "|---" * (len(board.defences) + 1) + "|"]
-    for attack in board.attacks:
-        cells = []
-        for defence in board.defences:
-            cell = board.left(rows, attack, defence)
-            text = "–" if cell is None else f"{100 * cell.mean:.1f}"
-            cells.append(f"**{text}**" if worst[defence] == attack else text)
-        lines.append(f"| {attack} | {' | '.join(cells)} |")
-    write_file(path, "\n".join(lines) + "\n")
+
+    def number(attack: str, defence: str) -> str:
+        cell = board.left(rows, attack, defence)
+        digits = "–" if cell is None else f"{100 * cell.mean:.1f}"
+        return f"**{digits}**" if worst[defence] == attack else digits
+
+    cells = [[attack, *(number(attack, defence) for defence in board.defences)] for attack in board.attacks]
+    write_table(path, text, ("", *board.defences), cells)
 
 
 def _left(row: Row) -> float:

@@ -7,10 +7,12 @@ figures share runs, and a run that was made once is never made again.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 from precad.mpc.prg import digest
-from precad.privacy.terms import Terms
+from precad.privacy.accounting import GdpAccountant, paper_clients_epsilon
+from precad.privacy.terms import Adversary, Terms
 from precad.simulation import presets
 from precad.simulation.settings import RunConfig, from_table, to_toml
 from precad.simulation.user_code import plugin_source
@@ -58,6 +60,14 @@ def participations(rounds: int) -> int:
     return max(1, round(CLIENT_RATE * rounds))
 
 
+def paper_epsilon(adversary: Adversary, sigma: float, rounds: int) -> float:
+    """ε as the paper accounts it, by the central limit theorem; :func:`precad.privacy.epsilon.epsilon` is rigorous."""
+    if adversary is Adversary.SERVER:
+        return GdpAccountant().epsilon(terms(sigma).mechanism(adversary, participations(rounds)), DELTA)
+    rates = {"record_rate": RECORD_RATE, "client_rate": CLIENT_RATE}
+    return paper_clients_epsilon(sigma=sigma, **rates, rounds=rounds, delta=DELTA)
+
+
 def unique(runs: Iterable[Experiment]) -> list[Experiment]:
     """Each run once: figures and claims share them."""
     return list({run.key: run for run in runs}.values())
@@ -84,7 +94,6 @@ class Scale:
 
     quick: bool
     seeds: tuple[int, ...]
-    datasets: tuple[Dataset, ...]
     rounds: Mapping[Dataset, int]
     evaluate_every: Mapping[Dataset, int]
     timed_rounds: int
@@ -97,6 +106,7 @@ class Scale:
     """K of Figure 5."""
     bounds: tuple[float, ...]
     """C of Figure 5."""
+    datasets: tuple[Dataset, ...] = DATASETS
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -108,7 +118,6 @@ class Scale:
 FULL = Scale(
     quick=False,
     seeds=(1, 2, 3),
-    datasets=DATASETS,
     rounds=dict.fromkeys(DATASETS, PAPER_ROUNDS),
     evaluate_every={"mnist": 200, "cifar10": 200},
     timed_rounds=52,
@@ -121,7 +130,6 @@ FULL = Scale(
 QUICK = Scale(
     quick=True,
     seeds=(1,),
-    datasets=DATASETS,
     rounds={"mnist": 200, "cifar10": 40},
     evaluate_every={"mnist": 50, "cifar10": 40},
     timed_rounds=7,
@@ -153,16 +161,21 @@ def read_rounds(texts: Sequence[str]) -> dict[Dataset, int]:
 
 
 def clean(scale: Scale, dataset: Dataset, method: Method, clients: int, seed: int) -> Experiment:
-    """Without attackers, client-level clipping and validation: Figures 2 and 3, left."""
-    return Experiment(
-        _config(scale, dataset, method, seed, _clean(method) | {"rounds": scale.rounds[dataset]}, clients)
-    )
+    """A run without attackers, client-level clipping and validation: Figures 2 and 3, left."""
+    return Experiment(_config(scale, dataset, method, seed, clients, _unclipped(method, scale.rounds[dataset])))
 
 
-def timed(scale: Scale, dataset: Dataset, method: Method, clients: int, validation: str = "none") -> Experiment:
-    """The same, for Figure 3, right: few rounds, by the whole protocol."""
-    training = _clean(method) | {"rounds": scale.timed_rounds, "validation": validation}
-    return Experiment(_config(scale, dataset, method, 1, training, clients), timed=True)
+def time_runs(scale: Scale, dataset: Dataset, clients: int) -> list[Experiment]:
+    """The runs of Figure 3, right: few rounds of the same by the whole protocol.
+
+    They are non-private, LDP, PRECAD without validation (as in the paper's comparison), and PRECAD with it.
+    """
+    cases = (Method("plain"), "none"), (Method("ldp"), "none"), (Method("precad"), "none"), (Method("precad"), "proof")
+    runs = []
+    for method, validation in cases:
+        training = _unclipped(method, scale.timed_rounds) | {"validation": validation}
+        runs.append(Experiment(_config(scale, dataset, method, 1, clients, training), timed=True))
+    return runs
 
 
 def attacked(
@@ -174,61 +187,45 @@ def attacked(
     if method.protocol == "ldp":
         training["clip_after_noise"] = True
     malicious = {"clients": attackers, "attack": "backdoor", "within_bound": checked}
-    return Experiment(_config(scale, dataset, method, seed, training, 100, malicious))
+    return Experiment(_config(scale, dataset, method, seed, 100, training, malicious))
 
 
 def figure_2(scale: Scale) -> list[Experiment]:
-    """PRECAD's accuracy by epoch, on MNIST."""
+    """The runs that show PRECAD's accuracy by epoch, on MNIST."""
     if "mnist" not in scale.datasets:
         return []
     return [clean(scale, "mnist", Method("precad", sigma), 100, seed) for seed in scale.seeds for sigma in scale.sigmas]
 
 
 def figure_3(scale: Scale) -> list[Experiment]:
-    """Accuracy and time by n."""
-    runs = [
-        clean(scale, dataset, method, clients, seed)
-        for seed in scale.seeds
-        for dataset in scale.datasets
-        for clients in scale.clients
-        for method in scale.methods
-    ]
+    """The runs that show accuracy and time by n."""
+    cells = product(scale.seeds, scale.datasets, scale.clients, scale.methods)
+    runs = [clean(scale, dataset, method, clients, seed) for seed, dataset, clients, method in cells]
     return runs + [run for dataset in scale.datasets for n in scale.clients for run in time_runs(scale, dataset, n)]
 
 
-def time_runs(scale: Scale, dataset: Dataset, clients: int) -> list[Experiment]:
-    """plain, ldp, PRECAD without validation (as in the paper's comparison), and with it."""
-    plain = [timed(scale, dataset, Method(protocol), clients) for protocol in ("plain", "ldp", "precad")]
-    return [*plain, timed(scale, dataset, Method("precad"), clients, "proof")]
-
-
 def figure_4(scale: Scale) -> list[Experiment]:
-    """Main and backdoor accuracy by K."""
+    """The runs that show main and backdoor accuracy by K."""
     return [
         attacked(scale, dataset, method, attackers, seed)
-        for seed in scale.seeds
-        for dataset in scale.datasets
-        for attackers in scale.attackers[dataset]
-        for method in scale.methods
+        for seed, dataset in product(scale.seeds, scale.datasets)
+        for attackers, method in product(scale.attackers[dataset], scale.methods)
     ]
 
 
 def figure_5(scale: Scale) -> list[Experiment]:
-    """Main and backdoor accuracy by C."""
+    """The runs that show main and backdoor accuracy by C."""
     return [
         attacked(scale, dataset, Method("precad", sigma), attackers, seed, bound)
-        for seed in scale.seeds
-        for dataset in scale.datasets
-        for attackers in scale.bound_attackers[dataset]
-        for sigma in scale.sigmas
-        for bound in scale.bounds
+        for seed, dataset in product(scale.seeds, scale.datasets)
+        for attackers, sigma, bound in product(scale.bound_attackers[dataset], scale.sigmas, scale.bounds)
     ]
 
 
-def _clean(method: Method) -> dict[str, object]:
+def _unclipped(method: Method, rounds: int) -> dict[str, object]:
     if method.protocol == "plain":
-        return {"client_bound": BOUND}
-    return {"client_bound": UNCLIPPED, "validation": "none"}
+        return {"rounds": rounds, "client_bound": BOUND}
+    return {"rounds": rounds, "client_bound": UNCLIPPED, "validation": "none"}
 
 
 def _config(
@@ -236,19 +233,15 @@ def _config(
     dataset: Dataset,
     method: Method,
     seed: int,
-    training: Mapping[str, object],
     clients: int,
+    training: Mapping[str, object],
     malicious: Mapping[str, object] = {},
 ) -> RunConfig:
     """The paper's preset with the paper's normalisation, and these values."""
+    noise = {"protocol": method.protocol, "noise_multiplier": method.sigma, "normalise": "realised"}
     changes = {
         "task": {"clients": clients},
-        "training": {
-            "protocol": method.protocol,
-            "noise_multiplier": method.sigma,
-            "normalise": "realised",
-            **training,
-        },
+        "training": {**noise, **training},
         "malicious": malicious,
         "seed": seed,
         "evaluate_every": scale.evaluate_every[dataset],

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -67,7 +68,7 @@ class Order:
             raise ValueError("Figure 2 is on MNIST: leave out --dataset")
 
     def scale(self) -> Scale:
-        """The grid of the paper's figures."""
+        """How much of the grid of the paper's figures is run."""
         scale = replace(plan.QUICK if self.quick else plan.FULL, datasets=self.datasets)
         if self.seeds is not None:
             scale = replace(scale, seeds=tuple(range(1, self.seeds + 1)))
@@ -75,17 +76,11 @@ class Order:
 
     def board(self) -> Board:
         """The heat map: on MNIST, or, quick, on the small digits."""
-        seeds = self.scale().seeds
         dataset, rounds, attackers = ("digits", 60, 4) if self.quick else ("mnist", 500, 10)
-        return Board(
-            dataset,
-            self.rounds.get("mnist", rounds),
-            attackers,
-            seeds,
-            tuple(dict.fromkeys((*heatmap.ATTACKS, *self.attacks))),
-            tuple(dict.fromkeys((*heatmap.DEFENCES, *self.defences))),
-            self.quick,
-        )
+        attacks = tuple(dict.fromkeys((*heatmap.ATTACKS, *self.attacks)))
+        defences = tuple(dict.fromkeys((*heatmap.DEFENCES, *self.defences)))
+        rounds = self.rounds.get("mnist", rounds)
+        return Board(dataset, rounds, attackers, self.scale().seeds, attacks, defences, self.quick)
 
 
 def reproduce(order: Order, console: Console) -> list[Path]:
@@ -104,7 +99,9 @@ def reproduce(order: Order, console: Console) -> list[Path]:
             todo, number = runner.missing(experiments, rows), len(plan.unique(experiments))
             console.print(f"{number - len(todo)} of {number} runs are in {rows.path}", highlight=False, soft_wrap=True)
             _make(todo, rows, order, console)
-    written = [_draw(name, scale, rows, order.out) for name in wanted]
+    written = [order.out / f"{name}.png" for name in wanted]
+    for name, path in zip(wanted, written, strict=True):
+        FIGURES[name].draw(scale, rows, path)
     if board is not None:
         written += [order.out / "heatmap.png", order.out / "heatmap.md"]
         heatmap.draw(board, rows, written[-2])
@@ -115,41 +112,26 @@ def reproduce(order: Order, console: Console) -> list[Path]:
         table1.write(table, written[-1])
         if order.target != "table1":
             written.append(order.out / "claims.md")
-            claims.write(scale, claims.judge(scale, rows, table), rows, _machine(), written[-1])
+            machine = f"{usable_cores()} cores, {platform.machine()}"
+            claims.write(scale, claims.judge(scale, rows, table), rows, machine, written[-1])
     return written
-
-
-def _draw(name: str, scale: Scale, rows: RowFile, out: Path) -> Path:
-    path = out / f"{name}.png"
-    FIGURES[name].draw(scale, rows, path)
-    return path
-
-
-def _machine() -> str:
-    return f"{usable_cores()} cores, {platform.machine()}"
 
 
 def _make(todo: list[Experiment], rows: RowFile, order: Order, console: Console) -> None:
     """All runs, with a bar on a terminal and a line for each run elsewhere."""
     if not todo:
         return
-    columns = (TextColumn("runs"), MofNCompleteColumn(), BarColumn(None), TimeElapsedColumn(), TextColumn("left"))
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        speed_estimate_period=_DAYS,
-    ) as progress:
-        bar = progress.add_task("", total=len(todo))
-        done = 0
+    so_far = (TextColumn("runs"), MofNCompleteColumn(), BarColumn(None), TimeElapsedColumn())
+    columns = (*so_far, TextColumn("left"), TimeRemainingColumn())
+    off = not console.is_terminal
+    with Progress(*columns, console=console, disable=off, speed_estimate_period=_DAYS) as progress:
+        bar, numbers = progress.add_task("", total=len(todo)), count(1)
 
         def on_row(experiment: Experiment, row: Row) -> None:
-            nonlocal done
-            done += 1
-            progress.update(bar, completed=done)
+            progress.advance(bar)
             if not console.is_terminal:
-                console.print(f"{done}/{len(todo)}  {_line(experiment, row)}", highlight=False, soft_wrap=True)
+                line = f"{next(numbers)}/{len(todo)}  {_line(experiment, row)}"
+                console.print(line, highlight=False, soft_wrap=True)
 
         runner.run_all(todo, rows, order.data, order.jobs, on_row)
 

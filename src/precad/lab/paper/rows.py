@@ -1,4 +1,4 @@
-"""One JSON line for each run that was made, in a file that only grows; and a number over the seeds of several runs."""
+"""One JSON line for each run that was made, in a file that only grows; numbers over seeds, and the tables of them."""
 
 import fcntl
 import json
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
+from precad.files import write_file
 from precad.lab.paper.plan import Experiment
 from precad.tables import build, parse_json
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a run came to."""
+    """The figures that a run came to."""
 
     key: str
     config: Mapping[str, Any]
@@ -42,12 +43,12 @@ class Row:
 
     @property
     def final_accuracy(self) -> float:
-        """At the end of the run."""
+        """The main accuracy at the end of the run."""
         return self.accuracy[-1]
 
     @property
     def final_backdoor(self) -> float:
-        """At the end of the run."""
+        """The backdoor accuracy at the end of the run."""
         if not self.backdoor:
             raise ValueError(f"the run {self.key} has no backdoor")
         return self.backdoor[-1]
@@ -68,10 +69,8 @@ class RowFile:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise PrecadError(
-                    f"another process makes runs in {self.path.parent}: use --no-runs to see what there is, or another "
-                    "--out"
-                ) from None
+                where = f"another process makes runs in {self.path.parent}"
+                raise PrecadError(f"{where}: use --no-runs to see what there is, or another --out") from None
             self._read_all()
             yield
 
@@ -93,7 +92,7 @@ class RowFile:
         return list(self._rows.values())
 
     def found(self, experiments: Iterable[Experiment]) -> list[Row]:
-        """The rows that there are."""
+        """The rows of those runs that were made."""
         return [row for row in map(self.get, experiments) if row is not None]
 
     def _read_all(self) -> None:
@@ -130,7 +129,7 @@ class Spread:
     count: int
 
     def percent(self) -> str:
-        """For tables, as percentage points."""
+        """The mean and the scatter for a table, as percentage points."""
         if self.count == 1:
             return f"{100 * self.mean:.1f} % (1 seed)"
         return f"{100 * self.mean:.1f} ± {100 * self.std:.1f} % ({self.count} seeds)"
@@ -142,3 +141,10 @@ def spread(values: Sequence[float]) -> Spread | None:
         return None
     std = statistics.stdev(values) if len(values) > 1 else 0.0
     return Spread(statistics.fmean(values), std, min(values), max(values), len(values))
+
+
+def write_table(path: Path, text: Sequence[str], head: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+    """Write a file of Markdown: the lines of a text, and a table below them."""
+    lines = ["|" + "".join(f" {cell} |" if cell else " |" for cell in line) for line in (head, *cells)]
+    lines.insert(1, "|" + "---|" * len(head))
+    write_file(path, "\n".join([*text, "", *lines]) + "\n")

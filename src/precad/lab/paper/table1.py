@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from precad.files import write_file
+from precad.lab.paper.rows import write_table
 from precad.mpc.prg import digest
 from precad.privacy.terms import Adversary
 from precad.protocol.params import Round
@@ -20,7 +20,7 @@ DIM, CLIENTS, HONEST, SIGMA = 20_000, 16, 4, 1.5
 
 @dataclass(frozen=True)
 class Measured:
-    """A row of the table."""
+    """A row of the table: a mechanism, its noise by the paper's formula, and as measured."""
 
     name: str
     formula: str
@@ -39,32 +39,29 @@ def measure(seed: int) -> list[Measured]:
     """One round of each protocol; PRECAD's with all its cryptography."""
     n, tau = CLIENTS, HONEST
     return [
-        _measure("CDP", "σ", SIGMA, Protocol.CDP, Adversary.SERVER, seed),
-        _measure("LDP", "√n·σ", math.sqrt(n) * SIGMA, Protocol.LDP, Adversary.SERVER, seed),
-        _measure("DDP", "√(n/τ)·σ", math.sqrt(n / tau) * SIGMA, Protocol.DDP, Adversary.SERVER, seed),
-        _measure("PRECAD, against a server", "√2·σ", math.sqrt(2) * SIGMA, Protocol.PRECAD, Adversary.SERVER, seed),
-        _measure("PRECAD, against clients", "σ", SIGMA, Protocol.PRECAD, Adversary.CLIENTS, seed),
+        _measure("CDP", "σ", 1, Protocol.CDP, Adversary.SERVER, seed),
+        _measure("LDP", "√n·σ", n, Protocol.LDP, Adversary.SERVER, seed),
+        _measure("DDP", "√(n/τ)·σ", n / tau, Protocol.DDP, Adversary.SERVER, seed),
+        _measure("PRECAD, against a server", "√2·σ", 2, Protocol.PRECAD, Adversary.SERVER, seed),
+        _measure("PRECAD, against clients", "σ", 1, Protocol.PRECAD, Adversary.CLIENTS, seed),
     ]
 
 
 def write(measured: list[Measured], path: Path) -> None:
-    """As a table in Markdown."""
-    lines = [
+    """Write the rows as a table in Markdown."""
+    text = [
         "# Table 1: standard deviation of the noise in the opened sum",
         "",
         f"In units of the sensitivity; measured over d = {DIM:,} coordinates, n = {CLIENTS} clients in the round, "
         f"τ = {HONEST}, σ = {SIGMA:g}.",
-        "",
-        "| mechanism | paper | value | measured | |",
-        "|---|---|---|---|---|",
     ]
-    for row in measured:
-        verdict = "holds" if row.holds else "does not hold"
-        lines.append(f"| {row.name} | {row.formula} | {row.expected:.4f} | {row.std:.4f} | {verdict} |")
-    write_file(path, "\n".join(lines) + "\n")
+    verdicts = {True: "holds", False: "does not hold"}
+    cells = [(row.name, row.formula, f"{row.expected:.4f}", f"{row.std:.4f}", verdicts[row.holds]) for row in measured]
+    write_table(path, text, ("mechanism", "paper", "value", "measured", ""), cells)
 
 
-def _measure(name: str, formula: str, expected: float, protocol: Protocol, noise: Adversary, seed: int) -> Measured:
+def _measure(name: str, formula: str, variance: float, protocol: Protocol, noise: Adversary, seed: int) -> Measured:
+    """``variance`` is that of the formula, in units of σ²."""
     settings = Hyperparameters(
         rounds=1,
         client_rate=1.0,
@@ -82,4 +79,5 @@ def _measure(name: str, formula: str, expected: float, protocol: Protocol, noise
     honest = {f"client-{i:02}": np.zeros(DIM, np.int64) for i in range(CLIENTS)}
     collected = Aggregator(settings, Randomness.repeatable(seed), CLIENTS).collect(round_)
     collected.add(Updates(honest, {}))
-    return Measured(name, formula, expected, float(collected.open().total.std()) / params.sensitivity)
+    std = float(collected.open().total.std()) / params.sensitivity
+    return Measured(name, formula, math.sqrt(variance) * SIGMA, std)
