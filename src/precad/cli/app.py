@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from precad.cli import deploy, privacy, research, train
+from precad.errors import PrecadError
 
 PANELS = {
     "See how it works": (research.demo, privacy.protocol),
@@ -26,7 +27,7 @@ PANELS = {
 }
 
 
-class InOrder(TyperGroup):
+class Commands(TyperGroup):
     """The commands in the order of the panels: typer would put all commands before all groups."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -38,9 +39,22 @@ class InOrder(TyperGroup):
             for command in commands
         ]
 
+    def invoke(self, ctx: Any) -> Any:
+        """A mistake in the input of any command is one sentence, and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
+            raise
+        except (ValueError, PrecadError) as error:
+            said = str(error)
+        except OSError as error:
+            said = (error.strerror or str(error)) + (f" ({error.filename})" if error.filename else "")
+        typer.echo(f"Error: {said}", err=True)
+        raise typer.Exit(2)
+
 
 app = typer.Typer(
-    cls=InOrder,
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold shares and seeds
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from precad import deployment
 from precad.cli import options
-from precad.cli.output import needs, plain_errors, print_json, print_lines
+from precad.cli.output import answer, in_lines, need
 
 keys = typer.Typer(name="keys", help="Make the keys of a party.", no_args_is_help=True)
 roster = typer.Typer(name="roster", help="Say who may take part in a task.", no_args_is_help=True)
@@ -29,18 +30,17 @@ def keys_new(
 
     from precad.deployment import keys as files
 
-    with plain_errors():
-        if kind == "server":
-            identity = files.new_server(folder, name, datetime.datetime.now(datetime.UTC))
-        else:
-            identity = files.new_client(folder, name)
-    if as_json:
-        print_json({"name": name, "public_key": identity.key.hex(), "fingerprint": identity.fingerprint})
-        return
-    typer.echo(f"wrote {folder / name}.key (keep it secret) and {folder / name}.pub (give it to the others)")
-    typer.echo(f"public key {identity.key.hex()}")
+    if kind == "server":
+        identity = files.new_server(folder, name, datetime.datetime.now(datetime.UTC))
+    else:
+        identity = files.new_client(folder, name)
+    lines = [
+        f"wrote {folder / name}.key (keep it secret) and {folder / name}.pub (give it to the others)",
+        f"public key {identity.key.hex()}",
+    ]
     if identity.certificate:
-        typer.echo(f"certificate fingerprint {identity.fingerprint}")
+        lines.append(f"certificate fingerprint {identity.fingerprint}")
+    answer(as_json, {"name": name, "public_key": identity.key.hex(), "fingerprint": identity.fingerprint}, *lines)
 
 
 @task.command("new")
@@ -88,37 +88,36 @@ def task_new(
     from precad.simulation.presets import preset as preset_of
     from precad.tables import build, read_toml
 
-    with plain_errors():
-        if path.exists():
-            raise ValueError(f"{path} exists and is not overwritten")
-        base = preset_of(dataset, preset)["training"] if preset else {} if config else _USUAL
-        file = read_toml(config).get("training", {}) if config else {}
-        table = {**base, **file, **given}
-        if "budget" not in table:
-            raise ValueError("budget is missing: say with --budget how much ε against a server a client may spend")
-        if "rounds" not in table:
-            raise ValueError("rounds is missing: give --rounds, or a --preset or --config that has it")
-        training = build(Hyperparameters, table, "[training]")
-        if training.protocol is not Protocol.PRECAD:
-            raise ValueError(f"protocol is {training.protocol.value}: two servers deploy precad alone")
-        initial = tasks.load_model(model)
-        tasks.Task(
-            bounds=training.params(initial.size, 1),
-            training=tasks.Training(
-                client_rate=training.client_rate,
-                record_rate=training.record_rate,
-                rounds=training.rounds,
-                schedule=training.schedule,
-                delta=training.delta,
-                budget=table["budget"],
-                participations=participations or training.most_participations(initial.size),
-                normalise=training.normalise,
-                participants=tasks.Participants(participants),
-            ),
-            server_a=files.load_public(server_a),
-            server_b=files.load_public(server_b),
-            model=model_digest(initial),
-        ).save(path)
+    if path.exists():
+        raise ValueError(f"{path} exists and is not overwritten")
+    base = preset_of(dataset, preset)["training"] if preset else {} if config else _USUAL
+    file = read_toml(config).get("training", {}) if config else {}
+    table = {**base, **file, **given}
+    if "budget" not in table:
+        raise ValueError("budget is missing: say with --budget how much ε against a server a client may spend")
+    if "rounds" not in table:
+        raise ValueError("rounds is missing: give --rounds, or a --preset or --config that has it")
+    training = build(Hyperparameters, table, "[training]")
+    if training.protocol is not Protocol.PRECAD:
+        raise ValueError(f"protocol is {training.protocol.value}: two servers deploy precad alone")
+    initial = tasks.load_model(model)
+    tasks.Task(
+        bounds=training.params(initial.size, 1),
+        training=tasks.Training(
+            client_rate=training.client_rate,
+            record_rate=training.record_rate,
+            rounds=training.rounds,
+            schedule=training.schedule,
+            delta=training.delta,
+            budget=table["budget"],
+            participations=participations or training.most_participations(initial.size),
+            normalise=training.normalise,
+            participants=tasks.Participants(participants),
+        ),
+        server_a=files.load_public(server_a),
+        server_b=files.load_public(server_b),
+        model=model_digest(initial),
+    ).save(path)
     typer.echo(f"wrote {path}; now add the clients with `precad roster add {path} NAME.pub --records N`")
 
 
@@ -136,36 +135,28 @@ _USUAL = {
 @task.command("show")
 def task_show(path: options.TaskFile, as_json: options.Json = False) -> None:
     """Show a task, and the most that it can cost a client in ε."""
-    from precad.deployment import task as tasks
-
-    with plain_errors():
-        loaded = tasks.load(path)
-        value = loaded.as_json()
-        if loaded.roster:
-            loaded.check_budget()
-            value |= {"digest": loaded.digest.hex(), "epsilon": loaded.epsilon}
+    loaded = deployment.load_task(path)
+    value = loaded.as_json()
+    if loaded.roster:
+        loaded.check_budget()
+        value |= {"digest": loaded.digest.hex(), "epsilon": loaded.epsilon}
+    schedule = {name: item for name, item in value["training"]["schedule"].items() if item is not None}
+    lines = value["parameters"] | value["training"] | schedule
+    del lines["schedule"]
     for server in ("server_a", "server_b"):
         value[server]["certificate"] = f"sha256:{getattr(loaded, server).fingerprint}"
-    if as_json:
-        print_json(value)
-        return
-    schedule = {name: item for name, item in value["training"].pop("schedule").items() if item is not None}
-    lines = value["parameters"] | value["training"] | schedule
-    for server in ("server_a", "server_b"):
         lines[server] = f"{value[server]['name']}, {value[server]['certificate']}"
     lines["clients"] = len(loaded.roster)
     if loaded.roster:
         lines["cost at most"] = f"ε = {value['epsilon']:.3f} at δ = {loaded.training.delta:g}"
-    print_lines(lines | {"digest": value.get("digest", "none yet: the roster is empty")})
+    lines["digest"] = value.get("digest", "none yet: the roster is empty")
+    answer(as_json, value, in_lines(lines))
 
 
 @task.command("digest")
 def task_digest(path: options.TaskFile) -> None:
     """Print the digest that everything is bound to: all parties compare it before they start."""
-    from precad.deployment import task as tasks
-
-    with plain_errors():
-        typer.echo(tasks.load(path).digest.hex())
+    typer.echo(deployment.load_task(path).digest.hex())
 
 
 @roster.command("add")
@@ -178,58 +169,39 @@ def roster_add(
 
     Example: precad roster add task.json bank.pub --records 600
     """
-    from precad.deployment import keys as files
-    from precad.deployment import task as tasks
+    from precad.deployment.keys import load_public
 
-    with plain_errors():
-        identity = files.load_public(public)
-        tasks.load(path).with_member(identity, records).save(path)
+    identity = load_public(public)
+    deployment.load_task(path).with_member(identity, records).save(path)
     typer.echo(f"added {identity.name}; this changes the task's digest")
 
 
 @roster.command("remove")
 def roster_remove(path: options.TaskFile, name: options.ClientName) -> None:
     """Remove a client from a task."""
-    from precad.deployment import task as tasks
-
-    with plain_errors():
-        tasks.load(path).without_member(name).save(path)
+    deployment.load_task(path).without_member(name).save(path)
     typer.echo(f"removed {name}; this changes the task's digest")
 
 
 @roster.command("show")
 def roster_show(path: options.TaskFile, as_json: options.Json = False) -> None:
     """Show the clients of a task."""
-    from precad.deployment import task as tasks
-
-    with plain_errors():
-        value = tasks.load(path).as_json()["roster"]
-    if as_json:
-        print_json(value)
-        return
-    for member in value:
-        typer.echo(f"{member['name']}  {member['records']:,} records  {member['key']}")
+    members = deployment.load_task(path).as_json()["roster"]
+    answer(as_json, members, *(f"{each['name']}  {each['records']:,} records  {each['key']}" for each in members))
 
 
-@kit.command("server-a")
-def kit_server_a(path: options.TaskFile, folder: options.KitFolder, model: options.ModelFile) -> None:
-    """Write the kit of server A."""
-    _server_kit(path, model, "A", folder)
-
-
-@kit.command("server-b")
-def kit_server_b(path: options.TaskFile, folder: options.KitFolder, model: options.ModelFile) -> None:
-    """Write the kit of server B."""
-    _server_kit(path, model, "B", folder)
-
-
-def _server_kit(path: Path, model: Path, role: str, folder: Path) -> None:
+@kit.command("server-b", help="Write the kit of server B.")
+@kit.command("server-a", help="Write the kit of server A.")
+def kit_server(
+    context: typer.Context, path: options.TaskFile, folder: options.KitFolder, model: options.ModelFile
+) -> None:
+    """Write the kit of the server that the command names."""
     from precad.deployment import kit as kits
-    from precad.deployment import task as tasks
+    from precad.deployment.task import load_model
     from precad.protocol.states import Role
 
-    with plain_errors():
-        kits.server(tasks.load(path), tasks.load_model(model), Role[role], folder)
+    role = Role.A if context.info_name == "server-a" else Role.B
+    kits.server(deployment.load_task(path), load_model(model), role, folder)
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 
@@ -242,10 +214,8 @@ def kit_client(
 ) -> None:
     """Write the kit of a client."""
     from precad.deployment import kit as kits
-    from precad.deployment import task as tasks
 
-    with plain_errors():
-        kits.client(tasks.load(path), name, folder, superlink)
+    kits.client(deployment.load_task(path), name, folder, superlink)
     typer.echo(f"wrote {folder}; its README.md says what to do")
 
 
@@ -254,24 +224,16 @@ def server(config: options.ServerSettings) -> None:
 
     Example: precad server --config org-b/b.toml
     """
-    with plain_errors():
-        with needs("server"):
-            from precad.deployment import service as http_server
-        from precad.deployment import config as settings
+    need("server")
+    from precad.deployment import service
 
-        http_server.run(settings.load(config))
+    service.run(deployment.load_settings(config))
 
 
 def status(config: options.ServerSettings, as_json: options.Json = False) -> None:
     """Show how far a server has come: its last round, its model, what is left of the task."""
-    from precad.deployment import config as settings
-
-    with plain_errors():
-        value = settings.load(config).status()
-    if as_json:
-        print_json(value)
-        return
-    print_lines(value)
+    value = deployment.load_settings(config).status()
+    answer(as_json, value, in_lines(value))
 
 
 def audit(
@@ -286,14 +248,9 @@ def audit(
     Example: precad audit alpha.audit.log beta.audit.log bank.audit.log --task task.json
     """
     from precad.deployment import receipts
-    from precad.deployment import task as tasks
 
-    with plain_errors():
-        loaded = tasks.load(task_file)
-        logs = [receipts.read(path) for path in (log_a, log_b, *(clients or []))]
-        named = {receipts.owner(log): log for log in logs[2:]}
-        found = receipts.audit(loaded, logs[0], logs[1], named)
-    if as_json:
-        print_json({"agree": True, "found": found})
-        return
-    typer.echo(found)
+    loaded = deployment.load_task(task_file)
+    logs = [receipts.read(path) for path in (log_a, log_b, *(clients or []))]
+    named = {receipts.owner(log): log for log in logs[2:]}
+    found = receipts.audit(loaded, logs[0], logs[1], named)
+    answer(as_json, {"agree": True, "found": found}, found)

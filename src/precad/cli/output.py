@@ -3,42 +3,28 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Turn a mistake in the input into one sentence and exit code 2."""
-    from precad.errors import PrecadError
-
-    try:
-        yield
-    except (ValueError, PrecadError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        named = f" ({error.filename})" if error.filename else ""
-        typer.echo(f"Error: {error.strerror or error}{named}", err=True)
-        raise typer.Exit(2) from None
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
-@contextmanager
-def needs(extra: str) -> Iterator[None]:
-    """Import within this: where the extra is not installed, the error says what to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{error.name} is not installed: pip install 'precad[{extra}]'") from None
+_EXTRAS = {
+    "train": ("torch", "matplotlib", "PIL", "sklearn"),
+    "server": ("starlette", "uvicorn", "httpx"),
+    "flower": ("flwr", "starlette", "uvicorn", "httpx"),
+}
 
 
-def need_torch() -> None:
-    """Refuse in one sentence where the training parts are not installed."""
+def need(extra: str) -> None:
+    """Refuse in one sentence where an extra of the package is not installed."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("torch", "matplotlib", "PIL", "sklearn") if find_spec(name) is None]
+    missing = [name for name in _EXTRAS[extra] if find_spec(name) is None]
     if missing:
-        raise ValueError(f"training needs {', '.join(missing)}: install it with `pip install 'precad[train]'`")
+        raise ValueError(f"{', '.join(missing)} is not installed: pip install 'precad[{extra}]'")
 
 
 @contextmanager
@@ -50,39 +36,49 @@ def working(what: str) -> Iterator[None]:
         yield
 
 
-def print_json(value: object) -> None:
-    """Print a value for machines."""
-    typer.echo(json.dumps(value, indent=2))
-
-
-def print_lines(values: Mapping[str, object]) -> None:
-    """Print names and values, one pair on each line."""
-    width = max(map(len, values))
-    for name, value in values.items():
-        typer.echo(f"{name:>{width}}  {value}")
-
-
-def print_figures(
-    command: str,
-    rows: Mapping[str, Mapping[str, object]],
-    as_json: bool,
-    targets: Mapping[str, float] | None = None,
-) -> None:
-    """Print what was measured, a table for each row; a figure with a target says whether it misses it."""
+def answer(as_json: bool, value: object, *shown: object) -> None:
+    """Print ``value`` for machines, or what is shown to people: lines of text, and tables."""
     if as_json:
-        print_json(rows)
+        typer.echo(json.dumps(value, indent=2))
         return
     from rich.console import Console
+
+    for part in shown:
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            Console().print(part)
+
+
+def in_lines(values: Mapping[str, object]) -> str:
+    """Names and values, one pair on each line."""
+    width = max(map(len, values))
+    return "\n".join(f"{name:>{width}}  {value}" for name, value in values.items())
+
+
+def new_table(title: str, left: str, *right: str) -> "Table":
+    """A table with these columns: names on the left, and numbers, aligned on the right."""
     from rich.table import Table
 
+    table = Table(left, title=title)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
+
+
+def figures(
+    command: str, rows: Mapping[str, Mapping[str, object]], targets: Mapping[str, float] | None = None
+) -> "list[Table]":
+    """What was measured, a table for each row; a figure with a target says whether it misses it."""
+    tables = []
     for name, row in rows.items():
-        table = Table("figure", title=f"precad bench {command}: {name}")
-        table.add_column("value", justify="right")
+        table = new_table(f"precad bench {command}: {name}", "figure", "value")
         for figure, value in row.items():
             inner = value.items() if isinstance(value, Mapping) else ()
             for label, number in [(f"{figure}: {part}", each) for part, each in inner] or [(figure, value)]:
                 table.add_row(label, _shown(number, (targets or {}).get(label)))
-        Console().print(table)
+        tables.append(table)
+    return tables
 
 
 def _shown(value: object, target: float | None) -> str:

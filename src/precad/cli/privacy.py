@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from precad.cli import options
-from precad.cli.output import plain_errors, print_json, working
+from precad.cli.output import answer, new_table, working
 
 if TYPE_CHECKING:
     from precad.privacy.nearest import Nearest
@@ -61,33 +61,29 @@ def privacy(
 
     Example: precad privacy --sigma 2 --rounds 500 --delta 1e-6
     """
+    from rich.text import Text
+
     from precad.privacy.plan import Plan, costs
     from precad.privacy.terms import Adversary
 
-    with plain_errors():
-        plan = Plan(
-            rounds=rounds,
-            client_rate=client_rate,
-            record_rate=record_rate,
-            delta=delta,
-            participations=participations,
-            unit=unit,
-            hidden=hidden,
-            group=group,
-            noise=Adversary(noise),
-            dim=dim,
-        )
-        if curve:
-            _show_curve(plan, sigma, target_epsilon, out, as_json)
-            return
-        with working("accounting"):
-            found = costs(plan, sigma, target_epsilon)
-    if as_json:
-        print_json(found.as_json())
+    plan = Plan(
+        rounds=rounds,
+        client_rate=client_rate,
+        record_rate=record_rate,
+        delta=delta,
+        participations=participations,
+        unit=unit,
+        hidden=hidden,
+        group=group,
+        noise=Adversary(noise),
+        dim=dim,
+    )
+    if curve:
+        _show_curve(plan, sigma, target_epsilon, out, as_json)
         return
-    from rich.console import Console
-
-    Console().print(found.as_table(), found.notes(), sep="\n")
+    with working("accounting"):
+        found = costs(plan, sigma, target_epsilon)
+    answer(as_json, found.as_json(), found.as_table(), Text(found.notes()))
 
 
 def certify(
@@ -116,13 +112,22 @@ def certify(
     """
     from dataclasses import asdict
 
-    with plain_errors(), working("certifying"):
-        from precad.privacy import certificate
-        from precad.privacy.nearest import nearest
+    from precad.mpc.fixed_point import check_positive
+    from precad.privacy import certificate
+    from precad.privacy.nearest import nearest
 
-        certificate.check_applies(normalise=normalise, validation=validation)
-        _check(malicious, clients, rounds, sigma, record_bound, client_bound)
-        noise = math.sqrt(2) * sigma * record_bound / client_bound
+    certificate.check_applies(normalise=normalise, validation=validation)
+    if not 1 <= malicious <= clients:
+        raise ValueError(
+            f"--malicious must be in [1, {clients}], the number of clients; got {malicious}. With more clients, give "
+            "--clients"
+        )
+    if rounds < 1:
+        raise ValueError(f"--rounds must be at least 1, got {rounds}")
+    for name, number in (("--sigma", sigma), ("--record-bound", record_bound), ("--client-bound", client_bound)):
+        check_positive(name, number)
+    noise = math.sqrt(2) * sigma * record_bound / client_bound
+    with working("certifying"):
         threat = certificate.Threat(malicious=malicious, rounds=rounds, client_rate=client_rate, noise=noise)
         bounds = certificate.rigorous(threat, clean_loss, largest_loss)
         paper = certificate.as_in_the_paper(threat, clean_loss, largest_loss)
@@ -133,30 +138,28 @@ def certify(
         accuracy = None
         if clean_errors is not None:
             accuracy = certificate.certified_accuracy(threat, _read_errors(clean_errors), confidence)
-    if as_json:
-        answer = {
-            "noise": noise,
-            "rigorous": asdict(bounds),
-            "paper": asdict(paper),
-            "noise_needed": near and near.noise,
-            "nearest": near and asdict(near),
-            "certified_accuracy": accuracy and asdict(accuracy),
-        }
-        print_json(answer)
-        return
-    typer.echo(f"{malicious} malicious of {clients:,} clients, noise σ̃ = √2·σ·R/C = {noise:.4g} in units of C")
-    typer.echo(
-        f"  certified: the expected loss is between {bounds.lower:.4f} and {bounds.upper:.4f} (clean: {clean_loss})"
-    )
-    typer.echo(f"  as in the paper (asymptotic, not a bound): between {paper.lower:.4f} and {paper.upper:.4f}")
+    value = {
+        "noise": noise,
+        "rigorous": asdict(bounds),
+        "paper": asdict(paper),
+        "noise_needed": near and near.noise,
+        "nearest": near and asdict(near),
+        "certified_accuracy": accuracy and asdict(accuracy),
+    }
+    lines = [
+        f"{malicious} malicious of {clients:,} clients, noise σ̃ = √2·σ·R/C = {noise:.4g} in units of C",
+        f"  certified: the expected loss is between {bounds.lower:.4f} and {bounds.upper:.4f} (clean: {clean_loss})",
+        f"  as in the paper (asymptotic, not a bound): between {paper.lower:.4f} and {paper.upper:.4f}",
+    ]
     if accuracy is not None:
-        typer.echo(
+        lines.append(
             f"  this test set, from {accuracy.runs:,} clean runs, with confidence {accuracy.confidence:g}: an attacked "
             f"run gives a model of accuracy {accuracy.accuracy_kept:.4f} or more with probability "
             f"{accuracy.probability:.4f} or more, and one of {accuracy.expected_accuracy:.4f} or more in expectation"
         )
     if near is not None:
-        typer.echo(_where(near, halfway))
+        lines.append(_where(near, halfway))
+    answer(as_json, value, *lines)
 
 
 def protocol(
@@ -176,54 +179,41 @@ def protocol(
     from precad.protocol import explain as explanation
     from precad.protocol.params import Params, Validation
 
-    with plain_errors():
-        params = Params(
-            dim=dim,
-            clients=clients,
-            record_bound=record_bound,
-            client_bound=client_bound,
-            noise_multiplier=noise_multiplier,
-            validation=Validation(mode),
-        )
-        lines = explanation.explain(params)
-    if as_json:
-        print_json({line.key: line.value for line in lines})
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"validation by {mode}, d = {dim:,}, C = {client_bound:g}")
-    table.add_column("number", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
+    params = Params(
+        dim=dim,
+        clients=clients,
+        record_bound=record_bound,
+        client_bound=client_bound,
+        noise_multiplier=noise_multiplier,
+        validation=Validation(mode),
+    )
+    lines = explanation.explain(params)
+    table = new_table(f"validation by {mode}, d = {dim:,}, C = {client_bound:g}", "number", "value")
+    for column in table.columns:
+        column.no_wrap = True
     if explain:
         table.add_column("why")
     for line in lines:
         table.add_row(line.name, line.shown, *([line.why] if explain else []))
-    Console().print(table)
+    answer(as_json, {line.key: line.value for line in lines}, table)
 
 
 @ledger.command("show")
 def ledger_show(path: options.LedgerFile, as_json: options.Json = False) -> None:
     """Show every client's participations and what they have cost it in ε."""
-    from precad.privacy.ledger import Ledger
-
-    with plain_errors(), working("accounting"):
-        exported = Ledger.load(path).export()
-    if as_json:
-        print_json(exported["clients"])
-        return
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("client", title=f"{len(exported['rounds']):,} rounds, δ = {exported['terms']['delta']:g}")
-    for column in ("participations", "ε against server", "ε against clients"):
-        table.add_column(column, justify="right")
+    from precad.privacy.ledger import Ledger
+
+    with working("accounting"):
+        exported = Ledger.load(path).export()
+    title = f"{len(exported['rounds']):,} rounds, δ = {exported['terms']['delta']:g}"
+    table = new_table(title, "client", "participations", "ε against server", "ε against clients")
     for name, client in exported["clients"].items():
         costs = (client["epsilon"][adversary] for adversary in ("server", "clients"))
         shown = ("none" if cost is None else f"{cost:.3f}" for cost in costs)
         table.add_row(Text(name), f"{client['participations']:,}", *shown)
-    Console().print(table)
+    answer(as_json, exported["clients"], table)
 
 
 @ledger.command("verify")
@@ -231,12 +221,9 @@ def ledger_verify(path: options.LedgerFile, as_json: options.Json = False) -> No
     """Recompute every link of the hash chain and every count; fail if one is wrong."""
     from precad.privacy.ledger import Ledger
 
-    with plain_errors():
-        last = Ledger.load(path).verify()
-    if as_json:
-        print_json({"digest": last})
-        return
-    typer.echo(f"the ledger is whole; its last link is {last or 'none: no round was counted'}")
+    last = Ledger.load(path).verify()
+    said = f"the ledger is whole; its last link is {last or 'none: no round was counted'}"
+    answer(as_json, {"digest": last}, said)
 
 
 @ledger.command("export")
@@ -247,12 +234,12 @@ def ledger_export(
     """Print all that an auditor needs to recompute every figure, as JSON or CSV."""
     from precad.privacy.ledger import Ledger
 
-    with plain_errors(), working("accounting"):
+    with working("accounting"):
         book = Ledger.load(path)
         if as_csv:
             typer.echo(book.export_csv().rstrip())
         else:
-            print_json(book.export())
+            answer(True, book.export())
 
 
 def _show_curve(plan: "Plan", sigma: float | None, target: float | None, out: Path, as_json: bool) -> None:
@@ -262,10 +249,7 @@ def _show_curve(plan: "Plan", sigma: float | None, target: float | None, out: Pa
         raise ValueError("--curve takes --sigma, not --target-epsilon")
     with working("accounting for 200 points"):
         curve = privacy_curve(plan, PAPER_SIGMAS if sigma is None else (sigma,))
-    if as_json:
-        print_json(curve.as_json())
-    else:
-        typer.echo(curve.as_text())
+    answer(as_json, curve.as_json(), curve.as_text())
     try:
         from precad.report.pictures import draw_privacy
     except ModuleNotFoundError:
@@ -294,22 +278,6 @@ def _where(near: "Nearest", wanted: float) -> str:
     ]
     title = "The certificate is vacuous here: it says nothing. With one number changed, the bound is below"
     return "\n".join([f"{title} {wanted:g} from:", *lines])
-
-
-def _check(malicious: int, clients: int, rounds: int, sigma: float, record_bound: float, client_bound: float) -> None:
-    from precad.mpc.fixed_point import check_positive
-
-    if clients < 1:
-        raise ValueError(f"--clients must be at least 1, got {clients}")
-    if not 1 <= malicious <= clients:
-        raise ValueError(
-            f"--malicious must be in [1, {clients}], the number of clients; got {malicious}. With more clients, give "
-            "--clients"
-        )
-    if rounds < 1:
-        raise ValueError(f"--rounds must be at least 1, got {rounds}")
-    for name, value in (("--sigma", sigma), ("--record-bound", record_bound), ("--client-bound", client_bound)):
-        check_positive(name, value)
 
 
 def _read_errors(path: Path) -> list[float]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from precad.cli import options
-from precad.cli.output import need_torch, needs, plain_errors, print_figures, print_json, working
+from precad.cli.output import answer, figures, need, new_table, working
 from precad.mpc.cores import usable_cores
 
 bench = typer.Typer(name="bench", help="Measure the speed of precad on this machine.", no_args_is_help=True)
@@ -60,39 +60,38 @@ def reproduce(
 
     Example: precad reproduce fig4 --dataset mnist --quick
     """
-    with plain_errors():
-        need_torch()
-        from rich.console import Console
+    need("train")
+    from rich.console import Console
 
-        from precad.lab.paper import reproduce as experiments
-        from precad.lab.paper.plan import DATASETS, read_rounds
+    from precad.lab.paper import reproduce as experiments
+    from precad.lab.paper.plan import DATASETS, read_rounds
 
-        chosen = tuple(known for known in DATASETS if known in (dataset or DATASETS))
-        for name in dataset or ():
-            if name not in DATASETS:
-                raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {name!r}")
-        folder = out / "quick" if quick else out
-        order = experiments.Order(
-            target,
-            quick,
-            folder,
-            data=data,
-            jobs=usable_cores() if jobs is None else jobs,
-            runs=runs,
-            datasets=chosen,
-            seeds=seeds,
-            rounds=read_rounds(rounds or ()),
-            attacks=tuple(attack or ()),
-            defences=tuple(defence or ()),
-        )
-        console = Console()
-        try:
-            written = experiments.reproduce(order, console)
-        except KeyboardInterrupt:
-            console.print(f"stopped; the rows so far are in {folder}, and the same command goes on", highlight=False)
-            raise typer.Exit(130) from None
-        for path in written:
-            console.print(str(path), highlight=False, soft_wrap=True)
+    chosen = tuple(known for known in DATASETS if known in (dataset or DATASETS))
+    for name in dataset or ():
+        if name not in DATASETS:
+            raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {name!r}")
+    folder = out / "quick" if quick else out
+    order = experiments.Order(
+        target,
+        quick,
+        folder,
+        data=data,
+        jobs=usable_cores() if jobs is None else jobs,
+        runs=runs,
+        datasets=chosen,
+        seeds=seeds,
+        rounds=read_rounds(rounds or ()),
+        attacks=tuple(attack or ()),
+        defences=tuple(defence or ()),
+    )
+    console = Console()
+    try:
+        written = experiments.reproduce(order, console)
+    except KeyboardInterrupt:
+        console.print(f"stopped; the rows so far are in {folder}, and the same command goes on", highlight=False)
+        raise typer.Exit(130) from None
+    for path in written:
+        typer.echo(path)
 
 
 @bench.command("protocol")
@@ -106,23 +105,20 @@ def bench_protocol(
     from precad.lab.bench import protocol as benchmark
     from precad.protocol.params import Validation
 
-    with plain_errors(), working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
+    with working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
         row = benchmark.run(dim, clients, Validation(mode))
-    if as_json:
-        print_json(row)
-    else:
-        print_figures("protocol", {mode: row}, as_json)
+    answer(as_json, row, *figures("protocol", {mode: row}))
 
 
 @bench.command("training")
 def bench_training(as_json: options.Json = False) -> None:
     """Time an iteration of training with ten clients under each protocol, and per-record gradients against Opacus."""
-    with plain_errors(), working("timing iterations of training"):
-        need_torch()
-        from precad.lab.bench import training as benchmark
+    need("train")
+    from precad.lab.bench import training as benchmark
 
+    with working("timing iterations of training"):
         rows = benchmark.run()
-    print_figures("training", rows, as_json, benchmark.TARGETS)
+    answer(as_json, rows, *figures("training", rows, benchmark.TARGETS))
 
 
 @bench.command("deployment")
@@ -133,11 +129,12 @@ def bench_deployment(
     as_json: options.Json = False,
 ) -> None:
     """Time a round on Flower, in simulation and over real processes, with plain updates, precad, and SecAgg+."""
-    with plain_errors(), working("timing rounds on Flower"):
-        with needs("flower"):
-            from precad.lab.bench import flower as benchmark
+    need("flower")
+    from precad.lab.bench import flower as benchmark
+
+    with working("timing rounds on Flower"):
         rows = benchmark.run(dim, clients, rounds)
-    print_figures("deployment", rows, as_json)
+    answer(as_json, rows, *figures("deployment", rows))
 
 
 @bench.command("server")
@@ -150,11 +147,12 @@ def bench_server(
     as_json: options.Json = False,
 ) -> None:
     """Put server B under load over mutual TLS: one large round, then a soak; fail if anything is lost."""
-    with plain_errors(), working("running rounds with server B"):
-        with needs("server"):
-            from precad.lab.bench import server as benchmark
+    need("server")
+    from precad.lab.bench import server as benchmark
+
+    with working("running rounds with server B"):
         rows = benchmark.run((1, submissions, dim), (soak_rounds, soak_submissions, soak_dim))
-    print_figures("server", rows, as_json)
+    answer(as_json, rows, *figures("server", rows))
 
 
 @bench.command("arithmetic")
@@ -164,17 +162,12 @@ def bench_arithmetic(as_json: options.Json = False) -> None:
 
     with working("timing the arithmetic"):
         rows = benchmark.run()
-    if as_json:
-        print_json(rows)
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("entries", "operation", "ms", "compared with", "ratio", "target", title="precad bench arithmetic")
+    columns = ("operation", "ms", "compared with", "ratio", "target")
+    table = new_table("precad bench arithmetic", "entries", *columns)
     for row in rows:
         for name, (base, target) in benchmark.TARGETS.items():
             ratio = row["ratios"][name]
             mark = "" if ratio <= target else " missed"
             cells = (f"{row['ms'][name]:.3f}", base, f"{ratio:.2f}", f"≤ {target:g}{mark}")
             table.add_row(f"{row['size']:,}", name, *cells)
-    Console().print(table)
+    answer(as_json, rows, table)

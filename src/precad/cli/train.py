@@ -3,14 +3,14 @@
 import os
 import shlex
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from precad.cli import options
-from precad.cli.output import need_torch, plain_errors, print_json
+from precad.cli.output import answer, need
 from precad.errors import PrecadError
 
 if TYPE_CHECKING:
@@ -61,29 +61,27 @@ def train(
     Example: precad train --dataset mnist --rounds 500 --malicious 2
     """
     training = options.training_table(locals())
-    with plain_errors():
-        need_torch()
-        from precad.simulation.randomness import Randomness
-        from precad.simulation.run_folder import RunFolder, free_name
-        from precad.simulation.settings import to_toml
+    need("train")
+    from precad.simulation.randomness import Randomness
+    from precad.simulation.run_folder import RunFolder, free_name
+    from precad.simulation.settings import to_toml
 
-        if name is not None and (Path(name).name != name or name in ("", "..") or not name.isprintable()):
-            raise PrecadError(f"a run's name is that of a folder in --out, without slashes; got {name!r}")
-        settings = _settings(
-            config,
-            preset,
-            {
-                "task": {"dataset": dataset, "clients": clients},
-                "training": training,
-                "malicious": {"clients": malicious, "attack": attack},
-                "seed": seed,
-                "evaluate_every": evaluate_every,
-            },
-        )
-        randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
-        trainer = _trainer(settings, data, device, randomness, None)
-        path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
-        run = RunFolder.create(path, to_toml(settings), randomness, {"data": _place(data), "device": device})
+    if name is not None and (Path(name).name != name or name in ("", "..") or not name.isprintable()):
+        raise PrecadError(f"a run's name is that of a folder in --out, without slashes; got {name!r}")
+    overrides = {
+        "task": {"dataset": dataset, "clients": clients},
+        "training": training,
+        "malicious": {"clients": malicious, "attack": attack},
+        "seed": seed,
+        "evaluate_every": evaluate_every,
+    }
+    settings = _settings(config, preset, overrides)
+    randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
+    trainer = _trainer(settings, data, device, randomness, None)
+    path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
+    place = data or os.environ.get("PRECAD_DATA")
+    machine = {"data": str(Path(place).absolute()) if place else None, "device": device}  # resumed from any folder
+    with closing(RunFolder.create(path, to_toml(settings), randomness, machine)) as run:
         _play(run, trainer, settings, as_json)
 
 
@@ -96,25 +94,21 @@ def resume(
 
     Example: precad resume runs/digits-precad-1
     """
-    with plain_errors(), ExitStack() as stack:
-        need_torch()
-        from precad.simulation.run_folder import RunFolder
-        from precad.simulation.settings import from_table
-        from precad.tables import read_toml
+    need("train")
+    from precad.simulation.run_folder import RunFolder
+    from precad.simulation.settings import from_table
+    from precad.tables import read_toml
 
-        folder = RunFolder(run)
-        stack.callback(folder.close)
+    with closing(RunFolder(run)) as folder:
         if folder.finished:
             raise PrecadError(f"{run} has come to its end: there is nothing to resume")
         folder.check_config()
         table = read_toml(folder.path / "config.toml")
         if "task" not in table:
             raise PrecadError(f"{run} was begun by precad.train from Python: the same call again goes on with it")
-        settings = from_table(table)
-        machine = folder.machine
+        settings, machine = from_table(table), folder.machine
         place = data or (Path(machine["data"]) if machine["data"] else None)
-        randomness = folder.randomness(settings.seed)
-        trainer = _trainer(settings, place, machine["device"], randomness, folder.load())
+        trainer = _trainer(settings, place, machine["device"], folder.randomness(settings.seed), folder.load())
         _play(folder, trainer, settings, as_json)
 
 
@@ -132,9 +126,8 @@ def report(
     """
     from precad.report.page import REPORT_NAME, write_report
 
-    with plain_errors():
-        place = out if out is not None else runs[0] / REPORT_NAME if len(runs) == 1 else Path(REPORT_NAME)
-        write_report([_source(run).read() for run in runs], place)
+    place = out if out is not None else runs[0] / REPORT_NAME if len(runs) == 1 else Path(REPORT_NAME)
+    write_report([_source(run).read() for run in runs], place)
     typer.echo(f"wrote {place}")
 
 
@@ -150,8 +143,7 @@ def watch(
 
     from precad.report.live import LiveServer, Watched
 
-    with plain_errors():
-        server = LiveServer(Watched(_source(run), time.time), port)
+    server = LiveServer(Watched(_source(run), time.time), port)
     try:
         typer.echo(f"watching {run} at {server.url}: Ctrl-C ends")
         server.serve_forever(poll_interval=0.2)
@@ -200,35 +192,22 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
     go_on = f"`precad resume {shlex.quote(str(run.path))}`"
     trainer.keep_ledger(run.open_ledger)
     console.print(f"training in {run.path}: Ctrl-C stops it, {go_on} goes on", soft_wrap=True)
-    if settings.seed is not None:
-        console.print(NOT_PRIVATE, style="bold", soft_wrap=True)
+    note = "" if settings.seed is None else NOT_PRIVATE
+    if note:
+        console.print(note, style="bold", soft_wrap=True)
     try:
         with terminal.View(console, trainer) as live:
             figures = session.play(trainer, run, settings.evaluate_every, live)
-        note = "" if settings.seed is None else NOT_PRIVATE
         draw_run(run.metrics(), run.path.name, run.path / "curves.png", note=note)
         summary = session.finish(trainer, run, figures)
     except KeyboardInterrupt:
-        done = trainer.progress.round
-        console.print(f"stopped after round {done}; {go_on} goes on", soft_wrap=True)
+        console.print(f"stopped after round {trainer.progress.round}; {go_on} goes on", soft_wrap=True)
         raise typer.Exit(130) from None
     except OSError as error:
         raise PrecadError(
             f"{error.strerror or error} while writing to {run.path}: nothing is lost; make room, then {go_on}"
         ) from None
-    finally:
-        run.close()
-    if as_json:
-        print_json(summary)
-    else:
-        console.print(terminal.end_table(summary))
-        console.print(f"all of it is in {run.path}", soft_wrap=True)
-
-
-def _place(data: Path | None) -> str | None:
-    """Where a run's data are, for ``precad resume`` from any folder."""
-    place = data or os.environ.get("PRECAD_DATA")
-    return str(Path(place).absolute()) if place else None
+    answer(as_json, summary, terminal.end_table(summary), f"all of it is in {run.path}")
 
 
 def _source(folder: Path) -> "Source":
