@@ -1,4 +1,4 @@
-"""The setting ``CERTIFIED`` on MNIST or scikit-learn's digits: how well it learns, and what it certifies.
+"""The preset ``certified`` on MNIST or scikit-learn's digits: how well it learns, and what it certifies.
 
     python scripts/certified.py mnist.npz --runs 200
     python scripts/certified.py digits --runs 20
@@ -8,6 +8,7 @@ and, for each number K of attackers on top of the honest clients, what ``certifi
 """
 
 import argparse
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,14 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from precad.privacy.certificate import Threat, certified_accuracy
-from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSetting
+from precad.simulation.presets import preset
+from precad.simulation.settings import RunConfig, from_table
 
 Floats = NDArray[np.float32]
+RECORDS = {"mnist": 60_000, "digits": 1437}
+"""Those that the clients hold, all together."""
+ATTACKERS = {"mnist": (1, 2, 5, 10, 20, 40, 60, 80), "digits": (1, 2, 5, 10)}
+"""The K for which the table is made."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +44,37 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--errors", help="a file for the errors, one a line, for precad certify --clean-errors")
     options = parser.parse_args()
-    setting = CERTIFIED_SMALL if options.data == "digits" else CERTIFIED
-    task = digits(setting) if options.data == "digits" else mnist(options.data, setting)
+    name = "digits" if options.data == "digits" else "mnist"
+    setting = from_table(preset(name, "certified"))
+    task = digits(setting) if name == "digits" else mnist(options.data, setting)
     errors = [train(task, setting, np.random.default_rng([options.seed, run])) for run in range(options.runs)]
     if options.errors:
         np.savetxt(options.errors, errors)
     print(f"clean accuracy: {1 - np.mean(errors):.4f} on average, {1 - max(errors):.4f} at worst, {len(errors)} runs")
     print("K, accuracy kept with probability at least, expected accuracy at least")
-    for malicious in setting.attackers:
+    for malicious in ATTACKERS[name]:
         found = certified_accuracy(threat(setting, malicious), errors, 0.99)
         print(f"{malicious:4d} {found.probability:.4f} {found.expected_accuracy:.4f}")
 
 
-def threat(setting: CertifiedSetting, malicious: int) -> Threat:
-    """K attackers in this setting."""
-    return Threat(malicious=malicious, rounds=setting.rounds, client_rate=1.0, noise=setting.noise)
+def noise(setting: RunConfig) -> float:
+    """σ̃, the noise of both servers over C."""
+    return math.sqrt(2) * setting.training.noise_multiplier
 
 
-def mnist(path: str, setting: CertifiedSetting) -> Task:
+def threat(setting: RunConfig, malicious: int) -> Threat:
+    """K attackers on top of the honest clients of this setting."""
+    return Threat(malicious=malicious, rounds=setting.training.rounds, client_rate=1.0, noise=noise(setting))
+
+
+def mnist(path: str, setting: RunConfig) -> Task:
     """MNIST from an archive of numpy, dealt to the clients by one fixed permutation."""
     with np.load(path) as data:
         arrays = [data[name] for name in ("x_train", "y_train", "x_test", "y_test")]
     return _task(arrays[0] / 255, arrays[1], arrays[2] / 255, arrays[3], setting)
 
 
-def digits(setting: CertifiedSetting) -> Task:
+def digits(setting: RunConfig) -> Task:
     """The 1,797 digits that come with scikit-learn: a fifth is the test set."""
     from sklearn.datasets import load_digits
 
@@ -70,7 +82,7 @@ def digits(setting: CertifiedSetting) -> Task:
     images = images.reshape(-1, 8, 8) / 16
     order = np.random.default_rng(1).permutation(len(images))
     images, labels = images[order], labels[order]
-    cut = setting.clients * setting.records_per_client
+    cut = RECORDS["digits"]
     return _task(images[:cut], labels[:cut], images[cut:], labels[cut:], setting)
 
 
@@ -84,18 +96,19 @@ def features(images: NDArray[np.float64], size: int) -> Floats:
     return scaled
 
 
-def train(task: Task, setting: CertifiedSetting, generator: np.random.Generator) -> float:
+def train(task: Task, setting: RunConfig, generator: np.random.Generator) -> float:
     """The test error of one clean run: softmax regression, every client in every round, updates clipped to C."""
-    n, m, width = setting.clients, setting.records_per_client, task.records.shape[1]
+    n, bound, width = setting.task.clients, setting.training.client_bound, task.records.shape[1]
+    m = len(task.records) // n
     model = np.zeros((10, width), np.float32)
     truth = np.eye(10, dtype=np.float32)[task.labels]
-    for _ in range(setting.rounds):
+    for _ in range(setting.training.rounds):
         residuals = (truth - _softmax(task.records @ model.T)).reshape(n, m, 10)
         updates = (residuals.transpose(0, 2, 1) @ task.records.reshape(n, m, width)).reshape(n, -1)
         norms = np.linalg.norm(updates, axis=1)
-        total = np.minimum(1, setting.client_bound / np.maximum(norms, 1e-12)).astype(np.float32) @ updates
-        noise = generator.standard_normal(total.shape) * setting.noise * setting.client_bound
-        step = setting.learning_rate / n * (total + noise)
+        total = np.minimum(1, bound / np.maximum(norms, 1e-12)).astype(np.float32) @ updates
+        added = generator.standard_normal(total.shape) * noise(setting) * bound
+        step = setting.training.learning_rate / n * (total + added)
         model += step.reshape(model.shape).astype(np.float32)
     return float(np.mean((task.test_records @ model.T).argmax(axis=1) != task.test_labels))
 
@@ -105,10 +118,10 @@ def _task(
     labels: NDArray[np.int64],
     test_images: NDArray[np.float64],
     test_labels: NDArray[np.int64],
-    setting: CertifiedSetting,
+    setting: RunConfig,
 ) -> Task:
-    order = np.random.default_rng(0).permutation(len(images))[: setting.clients * setting.records_per_client]
-    size = setting.frequencies
+    order = np.random.default_rng(0).permutation(len(images))[: RECORDS[setting.task.dataset]]
+    size = setting.task.frequencies
     return Task(features(images, size)[order], labels[order], features(test_images, size), test_labels)
 
 

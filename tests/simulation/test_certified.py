@@ -11,9 +11,12 @@ import pytest
 from scipy import stats
 
 from precad.privacy.certificate import certified_accuracy
-from precad.privacy.certified import CERTIFIED, CERTIFIED_SMALL, CertifiedSetting
 from precad.privacy.epsilon import epsilon
-from precad.privacy.terms import Adversary, Terms
+from precad.privacy.terms import Adversary
+from precad.simulation.presets import preset
+from precad.simulation.settings import RunConfig, from_table
+
+CERTIFIED, CERTIFIED_SMALL = (from_table(preset(name, "certified")) for name in ("mnist", "digits"))
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +39,27 @@ def test_the_small_setting_learns_and_certifies(example: ModuleType) -> None:
     errors = [example.train(task, CERTIFIED_SMALL, np.random.default_rng(run)) for run in range(60)]
     assert np.mean(errors) < 0.13
     found = certified_accuracy(example.threat(CERTIFIED_SMALL, 5), errors, 0.99)
-    apart = 5 * math.sqrt(CERTIFIED_SMALL.rounds) / CERTIFIED_SMALL.noise
+    apart = 5 * math.sqrt(CERTIFIED_SMALL.training.rounds) / example.noise(CERTIFIED_SMALL)
     exact = stats.norm.cdf(stats.norm.ppf(1 - 0.01 ** (1 / 60)) + apart)
     assert 1 - exact - 5e-3 <= found.probability <= 1 - exact + 1e-9
     assert found.expected_accuracy > 0.58
 
 
-@pytest.mark.parametrize("setting", [CERTIFIED, CERTIFIED_SMALL])
-def test_it_is_private_for_whole_clients_too(setting: CertifiedSetting) -> None:
-    terms = Terms(sigma=setting.sigma, record_rate=1.0, delta=1e-5, dim=setting.dim)
-    assert epsilon(terms, Adversary.SERVER, setting.rounds) < 1
+def dim(setting: RunConfig) -> int:
+    """d, for ten classes."""
+    return 10 * (setting.task.frequencies**2 - 1)
 
 
-def test_the_numbers_of_the_documentation() -> None:
-    assert CERTIFIED.dim == 630
-    assert CERTIFIED.noise == pytest.approx(212.132, abs=1e-3)
-    assert CERTIFIED.clients * CERTIFIED.records_per_client == 60_000
-    assert CERTIFIED_SMALL.noise == pytest.approx(12 * math.sqrt(2))
+@pytest.mark.parametrize("setting", [CERTIFIED, CERTIFIED_SMALL], ids=lambda setting: setting.task.dataset)
+def test_it_is_private_for_whole_clients_too(setting: RunConfig) -> None:
+    terms = setting.training.terms(dim(setting))
+    assert (terms.sigma, terms.record_rate) == (setting.training.noise_multiplier, 1.0)
+    assert epsilon(terms, Adversary.SERVER, setting.training.rounds) < 1
+
+
+def test_the_numbers_of_the_documentation(example: ModuleType) -> None:
+    assert dim(CERTIFIED) == 630
+    assert example.noise(CERTIFIED) == pytest.approx(212.132, abs=1e-3)
+    assert example.RECORDS["mnist"] == 6 * CERTIFIED.task.clients
+    assert example.RECORDS["digits"] == CERTIFIED_SMALL.task.clients
+    assert example.noise(CERTIFIED_SMALL) == pytest.approx(12 * math.sqrt(2))
