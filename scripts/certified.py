@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from precad.privacy.certificate import Threat, certified_accuracy
+from precad.settings import RunConfig, from_table
 from precad.simulation.presets import preset
-from precad.simulation.settings import RunConfig, from_table
 
 Floats = NDArray[np.float32]
 RECORDS = {"mnist": 60_000, "digits": 1437}

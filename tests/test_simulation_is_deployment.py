@@ -36,9 +36,9 @@ from precad.protocol.round import ServerSecrets, run_round
 from precad.protocol.states import Role
 from precad.protocol.submission import ClientSecrets, Submission
 from precad.protocol.update import Optimiser
+from precad.settings import Hyperparameters
 from precad.simulation.clients import SAMPLES, SimulatedClients
 from precad.simulation.evaluation import read_parameters
-from precad.simulation.hyperparameters import Hyperparameters
 from precad.simulation.problem import AttackContext
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Outcome, Trainer

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from precad.privacy.terms import Adversary
     from precad.protocol.params import Params, Unit
     from precad.protocol.update import Schedule
+    from precad.settings import Hyperparameters
     from precad.simulation.api import Trained, train
-    from precad.simulation.hyperparameters import Hyperparameters
     from precad.simulation.problem import AttackContext, Problem
     from precad.simulation.session import Figures
 
@@ -26,7 +26,7 @@ __getattr__, __dir__ = public_names(
         "Adversary": "precad.privacy.terms",
         "AttackContext": "precad.simulation.problem",
         "Figures": "precad.simulation.session",
-        "Hyperparameters": "precad.simulation.hyperparameters",
+        "Hyperparameters": "precad.settings",
         "Params": "precad.protocol.params",
         "PrecadError": "precad.errors",
         "Problem": "precad.simulation.problem",

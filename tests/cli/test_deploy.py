@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 from precad.cli.app import app
 from precad.deployment import task as tasks
 from precad.protocol.update import Optimiser
+from precad.settings import Protocol, from_table, to_toml
 from precad.simulation import presets
-from precad.simulation.hyperparameters import Protocol
-from precad.simulation.settings import from_table, to_toml
 from tests.messages import says
 from tests.test_layers import WITHOUT_TORCH
 

@@ -41,7 +41,7 @@ def test_rounds_verdicts_and_costs_are_those_of_the_store(tmp_path: Path) -> Non
     assert (run.name, run.done, run.finished) == ("a", 2, False)
     assert [line.selected for line in run.rounds] == [3, 3]
     assert run.rounds[-1].epsilon_server == epsilon(consortium.a.ledger.terms, Adversary.SERVER, 2)
-    assert run.settings.budget == 8.0
+    assert run.config.training.budget == 8.0
     taken = Figures(run).participation
     assert taken is not None
     assert taken.took_part.tolist() == [[1, 1]] * 3

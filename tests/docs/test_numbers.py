@@ -80,8 +80,8 @@ def test_the_numbers_of_the_specification() -> None:
 
 def test_the_demo_of_the_readme() -> None:
     pytest.importorskip("torch")
+    from precad.settings import from_table
     from precad.simulation.presets import preset
-    from precad.simulation.settings import from_table
 
     table = preset("digits", "recommended")
     words = f"{table['task']['clients']} clients of different\ndata, one of which boosts its update"

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from precad.cli.app import app
-from precad.simulation.settings import from_table
+from precad.settings import from_table
 from tests.docs.pages import ROOT, Block, blocks, shell_lines
 
 DOCS = ROOT / "docs"

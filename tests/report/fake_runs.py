@@ -82,10 +82,19 @@ class FakeRun:
     def summary(self) -> dict[str, Any]:
         figures = self.line(self.rounds)
         return {
+            "run": "mine",
             "version": "0.1",
+            "protocol": self.protocol,
+            "validation": "proof",
+            "rounds": self.rounds,
             "parameters": self.dim,
+            "clients": len(self.names),
+            "delta": 1e-5,
             "participations": self.rounds,
-            "backdoor_accuracy": None,
+            "rejected": {name: {"rejected": self.rounds, "sent": self.rounds} for name in self.rejected},
+            "seconds": {"protocol": 0.25 * self.rounds},
+            "seed": 1,
+            "randomness": "repeatable by its seed",
             "plain_seconds": 0.1,
         } | {key: figures[key] for key in ("test_accuracy", "test_loss", "epsilon_server", "epsilon_clients")}
 

@@ -1,6 +1,7 @@
 """What follows from a run's figures."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,6 @@ def test_many_rounds_share_a_column(tmp_path: Path) -> None:
 
 
 def test_hidden_participants_are_nowhere(tmp_path: Path) -> None:
-    run = read_run(FakeRun(more='participants = "hidden"').write(tmp_path / "a"))
+    run = replace(read_run(FakeRun().write(tmp_path / "a")), hidden=True)
     assert Figures(run).participation is None
     assert not Figures(run).rejections

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from precad.cli.app import app
 from precad.report.page import render, templates, write_report
-from precad.report.run import Run, read_run
-from precad.report.settings import ReportError
+from precad.report.run import ReportError, Run, read_run
 from tests.report.fake_runs import FakeRun
 
 WHOLE_PARTS = ("learning", "privacy", "clients", "noise", "certificate", "cost", "configuration", "limits")
@@ -88,12 +87,14 @@ HOSTILE = (
 def run_that_says(text: str, path: Path, protocol: str) -> Run:
     """A run with this text wherever a run has text."""
     about = {"version": text, "versions": {text: text}}
-    more = f"aggregator = {json.dumps(text)}\n"
+    more = f"defence = {json.dumps(text)}\n" if protocol == "plain" else ""
     fake = FakeRun(names=["a", text], rejected=[text], protocol=protocol, about=about, more=more)
     run = read_run(fake.write(path))
     rounds = tuple(replace(line, seconds={text: 1.0}) for line in run.rounds)
-    settings = replace(run.settings, dataset=text, attack=text)
-    return replace(run, name=text, config_digest=text, rounds=rounds, settings=settings)
+    task, malicious = replace(run.config.task, dataset=text), replace(run.config.malicious, attack=text)
+    config = replace(run.config, task=task, malicious=malicious)
+    entries = {**run.entries, text: {text: text}}
+    return replace(run, name=text, config_digest=text, rounds=rounds, config=config, entries=entries)
 
 
 @pytest.mark.parametrize("protocol", ["precad", "plain"])
@@ -168,7 +169,7 @@ def test_a_curve_of_many_figures_ends_with_the_last_one(tmp_path: Path) -> None:
 
 
 def test_hidden_participants_are_not_on_the_page(tmp_path: Path) -> None:
-    page = page_of(tmp_path, FakeRun(more='participants = "hidden"'))
+    page = render([replace(read_run(FakeRun().write(tmp_path / "mine")), hidden=True)])
     assert "would void the amplification" in page
     for words in ("client-3", "id='grid'", "Rejected updates"):
         assert words not in page

@@ -17,13 +17,13 @@ def test_every_figure_is_that_of_the_files(tmp_path: Path) -> None:
     run = read_run(FakeRun().write(tmp_path / "mine"))
     assert (run.name, run.done, run.finished) == ("mine", 6, True)
     assert [line.round for line in run.evaluated] == [2, 4, 6]
-    assert run.rounds[-1].accuracy == 1 - 1 / 7
+    assert run.rounds[-1].test_accuracy == 1 - 1 / 7
     assert run.rounds[0].rejected == {"client-3": "invalid"}
     assert run.about.parameters == 100
     assert run.ledger is not None
     assert len(run.ledger.rounds) == 6
     assert run.ledger.last_link == "link 5"
-    assert run.settings.seed == 1
+    assert run.config.seed == 1
 
 
 def test_a_last_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
@@ -70,7 +70,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]] = {
     "not text": (lambda path: (path / "config.toml").write_bytes(b"\xff\xfe"), ("config.toml",)),
     "no training": (lambda path: (path / "config.toml").write_text("seed = 1"), ("config.toml", "training")),
     "rounds": (lambda path: _rounds(path, "'many'"), ("rounds", "whole number", "'many'")),
-    "negative rounds": (lambda path: _rounds(path, "-1"), ("rounds", 0, -1)),
+    "negative rounds": (lambda path: _rounds(path, "-1"), ("rounds", 1, -1)),
+    "another key": (lambda path: _rounds(path, "6\naggregator = 'x'"), ("config.toml", "'aggregator'")),
     "half a setting": (lambda path: (path / "config.toml").write_text("[training]\nrounds = 3"), ("client_rate",)),
     "no JSON": (lambda path: _line_2(path, "{"), ("metrics.jsonl", "line 2")),
     "no object": (lambda path: _line_2(path, "7"), ("metrics.jsonl", "line 2")),
@@ -83,7 +84,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]] = {
         ("inf",),
     ),
     "summary": (lambda path: (path / "summary.json").write_text("[]"), ("summary.json", "damaged")),
-    "summary's keys": (lambda path: (path / "summary.json").write_text("{}"), ("mine", "KeyError")),
+    "summary's keys": (lambda path: (path / "summary.json").write_text("{}"), ("mine", "summary.json", "version")),
     "ledger": (
         lambda path: (path / "ledger.sqlite").write_bytes(b"no ledger" * 100),
         ("ledger.sqlite", "not a ledger"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from precad.simulation.hyperparameters import Hyperparameters
+from precad.settings import Hyperparameters
 from precad.simulation.problem import Attack, AttackContext, Problem
 
 CLIENTS = 6

@@ -12,8 +12,8 @@ from precad.errors import PrecadError
 from precad.lab.defences import NAMES
 from precad.mpc.prg import digest
 from precad.protocol.params import Round
+from precad.settings import Protocol
 from precad.simulation.aggregators import Aggregator, Updates
-from precad.simulation.hyperparameters import Protocol
 from precad.simulation.randomness import Randomness
 from tests.messages import says
 from tests.simulation.tiny import config, trainer
@@ -103,7 +103,7 @@ def _ldp_total(sent: Updates, *, clip: bool) -> NDArray[np.float64]:
     settings = config(training={"protocol": "ldp", "clip_after_noise": clip}).training
     assert settings.protocol is Protocol.LDP
     round_ = Round(settings.params(300, 6), digest(b"precad test"), 0, digest(b"precad test"))
-    collected = Aggregator(settings, Randomness.repeatable(1), 6.0).collect(round_)
+    collected = Aggregator(settings, Randomness.repeatable(1), 6).collect(round_)
     collected.add(sent)
     return collected.open().total
 

@@ -13,8 +13,8 @@ from scipy import stats
 from precad.privacy.certificate import certified_accuracy
 from precad.privacy.epsilon import epsilon
 from precad.privacy.terms import Adversary
+from precad.settings import RunConfig, from_table
 from precad.simulation.presets import preset
-from precad.simulation.settings import RunConfig, from_table
 
 CERTIFIED, CERTIFIED_SMALL = (from_table(preset(name, "certified")) for name in ("mnist", "digits"))
 

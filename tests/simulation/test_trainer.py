@@ -24,11 +24,11 @@ from precad.privacy.sampling import poisson_sample
 from precad.privacy.terms import Adversary, Terms
 from precad.protocol.params import Normalise, Round, Unit, Validation
 from precad.protocol.update import Optimiser
+from precad.settings import Protocol
 from precad.simulation import aggregators
 from precad.simulation.aggregators import Aggregator, Collector, Updates
 from precad.simulation.clients import SAMPLES
 from precad.simulation.evaluation import load_parameters, read_parameters
-from precad.simulation.hyperparameters import Protocol
 from precad.simulation.problem import AttackContext, Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Trainer

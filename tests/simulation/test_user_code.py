@@ -9,8 +9,8 @@ from torch.utils.data import TensorDataset
 from precad.errors import PrecadError
 from precad.gradients.engine import PerRecordGradients
 from precad.protocol.params import Unit
+from precad.settings import Protocol
 from precad.simulation.evaluation import read_parameters
-from precad.simulation.hyperparameters import Protocol
 from precad.simulation.problem import Attack, Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Trainer

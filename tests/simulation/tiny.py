@@ -3,9 +3,9 @@
 from typing import Any
 
 from precad.lab import malicious
+from precad.settings import RunConfig, from_table
 from precad.simulation import presets
 from precad.simulation.randomness import Randomness
-from precad.simulation.settings import RunConfig, from_table
 from precad.simulation.trainer import Trainer
 from precad.tables import merged
 

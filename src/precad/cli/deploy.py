@@ -84,7 +84,7 @@ def task_new(
     from precad.deployment import keys as files
     from precad.deployment import task as tasks
     from precad.protocol.digests import model_digest
-    from precad.simulation.hyperparameters import Hyperparameters, Protocol
+    from precad.settings import Hyperparameters, Protocol
     from precad.simulation.presets import preset as preset_of
     from precad.tables import build, read_toml
 

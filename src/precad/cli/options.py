@@ -86,7 +86,7 @@ def training_table(given: Mapping[str, object]) -> dict[str, Any]:
     """Make a ``[training]`` table of a command's ``locals()``: the hyperparameters that the person gave."""
     from dataclasses import fields
 
-    from precad.simulation.hyperparameters import Hyperparameters
+    from precad.settings import Hyperparameters
 
     names = {field.name for field in fields(Hyperparameters)}
     return {name: value for name, value in given.items() if name in names and value is not None}

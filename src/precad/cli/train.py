@@ -15,10 +15,10 @@ from precad.errors import PrecadError
 
 if TYPE_CHECKING:
     from precad.report.run import Source
+    from precad.settings import RunConfig
     from precad.simulation.progress import Progress
     from precad.simulation.randomness import Randomness
     from precad.simulation.run_folder import RunFolder
-    from precad.simulation.settings import RunConfig
     from precad.simulation.trainer import Trainer
 
 
@@ -62,9 +62,9 @@ def train(
     """
     training = options.training_table(locals())
     need("train")
+    from precad.settings import to_toml
     from precad.simulation.randomness import Randomness
     from precad.simulation.run_folder import RunFolder, free_name
-    from precad.simulation.settings import to_toml
 
     if name is not None and (Path(name).name != name or name in ("", "..") or not name.isprintable()):
         raise PrecadError(f"a run's name is that of a folder in --out, without slashes; got {name!r}")
@@ -95,8 +95,8 @@ def resume(
     Example: precad resume runs/digits-precad-1
     """
     need("train")
+    from precad.settings import from_table
     from precad.simulation.run_folder import RunFolder
-    from precad.simulation.settings import from_table
     from precad.tables import read_toml
 
     with closing(RunFolder(run)) as folder:
@@ -155,8 +155,8 @@ def watch(
 
 def _settings(config: Path | None, preset: str | None, overrides: Mapping[str, Any]) -> "RunConfig":
     """The preset, overridden by the file, overridden by the options."""
+    from precad.settings import from_table
     from precad.simulation import presets
-    from precad.simulation.settings import from_table
     from precad.tables import merged, read_toml
 
     table = merged(read_toml(config) if config else {}, _given(overrides))
@@ -185,8 +185,9 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
     from rich.console import Console
 
     from precad.report.pictures import draw_run
+    from precad.settings import NOT_PRIVATE
     from precad.simulation import session, terminal
-    from precad.simulation.randomness import NOT_PRIVATE
+    from precad.tables import to_table
 
     console = Console(stderr=as_json, highlight=False, markup=False)
     go_on = f"`precad resume {shlex.quote(str(run.path))}`"
@@ -198,7 +199,7 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
     try:
         with terminal.View(console, trainer) as live:
             figures = session.play(trainer, run, settings.evaluate_every, live)
-        draw_run(run.metrics(), run.path.name, run.path / "curves.png", note=note)
+        draw_run(run.rounds(), run.path.name, run.path / "curves.png", note=note)
         summary = session.finish(trainer, run, figures)
     except KeyboardInterrupt:
         console.print(f"stopped after round {trainer.progress.round}; {go_on} goes on", soft_wrap=True)
@@ -207,7 +208,7 @@ def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: 
         raise PrecadError(
             f"{error.strerror or error} while writing to {run.path}: nothing is lost; make room, then {go_on}"
         ) from None
-    answer(as_json, summary, terminal.end_table(summary), f"all of it is in {run.path}")
+    answer(as_json, to_table(summary), terminal.end_table(summary), f"all of it is in {run.path}")
 
 
 def _source(folder: Path) -> "Source":

@@ -20,8 +20,8 @@ from precad.privacy.epsilon import epsilon
 from precad.privacy.ledger import LedgerError
 from precad.privacy.ledger_view import LedgerView, connect_to_read, view
 from precad.privacy.terms import Adversary
-from precad.report.run import About, RoundFigures, Run, Source, Summary
-from precad.report.settings import ReportError, RunSettings
+from precad.report.run import About, ReportError, RoundFigures, Run, Source, as_text
+from precad.settings import Hyperparameters, RunConfig, TaskConfig
 
 FIGURES = 12
 """ε is computed after at most this number of rounds, which are spread evenly."""
@@ -51,18 +51,17 @@ def read_server(place: Path) -> Run:
     sent = tuple((number, json.dumps([item.client for item in each.verdicts])) for number, each in enumerate(opened))
     return Run(
         name=place.resolve().parent.name,
-        settings=_settings(task),
+        config=_config(task),
+        entries=as_text({part: value for part, value in task.as_json().items() if part in ("parameters", "training")}),
+        clients=len(task.roster),
         rounds=tuple(_with_costs(task, rounds, [valid[events.round] for events in opened], hidden=hidden)),
-        summary=_END if len(rounds) >= task.training.rounds else None,
-        about=About(None, (), task.bounds.dim, None if hidden else tuple(task.members)),
+        summary=None,
+        about=About(versions={}, parameters=task.bounds.dim, clients=None if hidden else tuple(task.members)),
         ledger=None if hidden else LedgerView(ledger.terms, sent, ledger.last_link),
         config_digest=task.digest.hex(),
+        hidden=hidden,
         simulated=False,
     )
-
-
-_END = Summary(None, None, None, None, None, 0, None)
-"""That a run is at its end; its figures are those of its rounds."""
 
 
 def _log(store: Path) -> list[receipts.Events]:
@@ -77,7 +76,7 @@ def _log(store: Path) -> list[receipts.Events]:
 def _round(number: int, events: receipts.Events, *, hidden: bool) -> RoundFigures:
     bad = {item.client: Reason(item.verdict).name.lower() for item in events.verdicts if item.verdict != receipts.VALID}
     selected = 0 if hidden else len(events.verdicts)
-    return RoundFigures(number, selected, {} if hidden else bad, None, {}, None, None, None, None)
+    return RoundFigures(round=number, selected=selected, rejected={} if hidden else bad, seconds={})
 
 
 def _with_costs(task: Task, rounds: list[RoundFigures], valid: list[list[str]], *, hidden: bool) -> list[RoundFigures]:
@@ -100,26 +99,23 @@ def _with_costs(task: Task, rounds: list[RoundFigures], valid: list[list[str]], 
     return shown
 
 
-def _settings(task: Task) -> RunSettings:
+def _config(task: Task) -> RunConfig:
     bounds, training = task.bounds, task.training
-    value = task.as_json()
-    return RunSettings(
-        rounds=training.rounds,
-        client_rate=training.client_rate,
-        record_rate=training.record_rate,
-        record_bound=bounds.record_bound,
-        client_bound=bounds.client_bound,
-        noise_multiplier=bounds.noise_multiplier,
-        delta=training.delta,
-        validation=bounds.validation,
-        noise=bounds.noise,
-        unit=bounds.unit,
-        normalise=training.normalise.value,
-        budget=training.budget,
-        participants=training.participants.value,
-        dataset="a task of two servers",
-        clients=len(task.roster),
-        entries=tuple(
-            (part, key, str(item)) for part in ("parameters", "training") for key, item in value[part].items()
+    return RunConfig(
+        task=TaskConfig(dataset="a task of two servers", clients=len(task.roster)),
+        training=Hyperparameters(
+            rounds=training.rounds,
+            client_rate=training.client_rate,
+            record_rate=training.record_rate,
+            record_bound=bounds.record_bound,
+            client_bound=bounds.client_bound,
+            noise_multiplier=bounds.noise_multiplier,
+            delta=training.delta,
+            validation=bounds.validation,
+            noise=bounds.noise,
+            unit=bounds.unit,
+            normalise=training.normalise,
+            budget=training.budget,
+            **vars(training.schedule),
         ),
     )

@@ -10,10 +10,10 @@ from precad.data.image_sets import ImageData
 from precad.data.records import ArrayRecords
 from precad.gradients.engine import PerRecordGradients
 from precad.lab.attacks import backdoor, data_poisoning, model_poisoning
+from precad.settings import MaliciousConfig, RunConfig
 from precad.simulation import known_problems
 from precad.simulation.problem import Attack, Problem
 from precad.simulation.randomness import Randomness
-from precad.simulation.settings import MaliciousConfig, RunConfig
 from precad.simulation.user_code import load_plugin
 
 BACKDOOR, LABEL_FLIP = "backdoor", "label_flip"

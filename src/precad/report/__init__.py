@@ -1,6 +1,6 @@
 """What people see of a run: one page, in a file or live.
 
-``run`` and ``settings`` read a folder; ``figures`` derives what the files do not say; ``charts`` places it in pictures;
+``run`` reads a folder; ``figures`` derives what the files do not say; ``charts`` places it in pictures;
 ``page`` fills ``templates/`` with all of it; ``live`` serves the page while the run goes on. ``pictures`` are PNG, for
 whoever has matplotlib.
 """

@@ -158,8 +158,9 @@ class Chart:
 def learning_charts(runs: Sequence[Run]) -> tuple[Chart, Chart]:
     """Test accuracy and test loss over rounds, the runs over each other."""
     many = len(runs) > 1
-    accuracy = [_series(run, "accuracy", run.name if many else "test accuracy", i) for i, run in enumerate(runs)]
-    loss = [_series(run, "loss", run.name if many else "test loss", i if many else 1) for i, run in enumerate(runs)]
+    names = [run.name if many else "" for run in runs]
+    accuracy = (_series(run, "test_accuracy", names[i] or "test accuracy", i) for i, run in enumerate(runs))
+    loss = (_series(run, "test_loss", names[i] or "test loss", i if many else 1) for i, run in enumerate(runs))
     return (
         Chart("accuracy", "Test accuracy", "accuracy", tuple(accuracy), percent=True),
         Chart("loss", "Test loss", "loss", tuple(loss), from_zero=True),
@@ -173,7 +174,7 @@ def epsilon_chart(runs: Sequence[Run]) -> Chart:
         named = f"{run.name}, " if many else ""
         series.append(_series(run, "epsilon_server", f"{named}against a server", i))
         series.append(_series(run, "epsilon_clients", f"{named}against clients", i if many else 1, dashed=True))
-    budgets = dict.fromkeys(run.settings.budget for run in runs if run.settings.budget is not None)
+    budgets = dict.fromkeys(budget for run in runs if (budget := run.config.training.budget) is not None)
     levels = tuple((f"budget ε = {budget:g}", budget) for budget in budgets)
     return Chart("epsilon", "ε by round", "ε", tuple(series), levels, from_zero=True)
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import Reason
-from precad.protocol.params import Validation
+from precad.protocol.params import Normalise, Validation
 from precad.protocol.sizes import sizes
-from precad.report.run import RoundFigures, Run
-from precad.report.settings import ReportError, RunSettings
+from precad.report.run import ReportError, RoundFigures, Run
+from precad.settings import Hyperparameters, Protocol
 
 if TYPE_CHECKING:
     from precad.privacy.certificate import Bounds
@@ -111,11 +111,6 @@ class Figures:
     run: Run
 
     @property
-    def clients(self) -> int | None:
-        """n."""
-        return self.run.settings.clients if self.run.about.clients is None else len(self.run.about.clients)
-
-    @property
     def last(self) -> RoundFigures | None:
         """The last round after which figures were taken."""
         return self.run.evaluated[-1] if self.run.evaluated else None
@@ -129,7 +124,7 @@ class Figures:
     def rejections(self) -> Counter[str]:
         """How often each client was rejected; nobody is named where participants are hidden."""
         counts = Counter[str]()
-        if not self.run.settings.hidden:
+        if not self.run.hidden:
             for line in self.run.rounds:
                 counts.update(line.rejected.keys())
         return counts
@@ -147,19 +142,19 @@ class Figures:
         It is √d times its standard deviation in an entry: √2·σ·R' with two servers, σ·R' with one, √k·σ·R' if each of k
         clients adds its own, √(k/τ)·σ·R' if they share it. Malicious clients may add less.
         """
-        settings, d, n = self.run.settings, self.run.about.parameters, self.clients
+        settings, d, n = self.run.config.training, self.run.about.parameters, self.run.clients
         if d is None or n is None or settings.clip_after_noise:
             return None
-        if settings.protocol == "plain":
+        if settings.protocol is Protocol.PLAIN:
             return [0.0] * self.run.done
         params = settings.params(d, n)
-        if settings.protocol == "precad":
+        if settings.protocol is Protocol.PRECAD:
             whole = math.ldexp(math.sqrt(2 * d) * params.noise_std, -params.fractional_bits)
             return [whole] * self.run.done
         once = math.sqrt(d) * settings.noise_multiplier * params.sensitivity
-        if settings.protocol == "cdp":
+        if settings.protocol is Protocol.CDP:
             return [once] * self.run.done
-        tau = settings.honest_clients or max(1, round(settings.client_rate * n)) if settings.protocol == "ddp" else 1
+        tau = settings.tau(n) if settings.protocol is Protocol.DDP else 1
         return [once * math.sqrt(line.selected / tau) for line in self.run.rounds]
 
     @cached_property
@@ -178,7 +173,7 @@ class Figures:
     @cached_property
     def certificate(self) -> Certificate:
         """PROTOCOL §8 for one malicious client on top of this run's, with its test error for the clean one."""
-        settings, d, n = self.run.settings, self.run.about.parameters, self.clients
+        settings, d, n = self.run.config.training, self.run.about.parameters, self.run.clients
         refused = self._certificate_refused
         if refused is not None:
             return Certificate(False, "There is no robustness certificate for this run.", (refused,), None)
@@ -187,7 +182,7 @@ class Figures:
         if d is None or n is None:
             unknown = "The number of the model's parameters or of the clients is not recorded: the run is older."
             return Certificate(False, "The certificate cannot be computed.", (unknown,), None)
-        accuracies = [line.accuracy for line in self.run.rounds if line.accuracy is not None]
+        accuracies = [line.test_accuracy for line in self.run.rounds if line.test_accuracy is not None]
         if not accuracies:
             return Certificate(False, "The certificate needs a test error, and this run has none.", (), None)
         error = min(1.0, max(0.0, 1 - accuracies[-1]))
@@ -198,12 +193,12 @@ class Figures:
 
     @property
     def _certificate_refused(self) -> str | None:
-        settings = self.run.settings
-        if settings.protocol != "precad":
-            return f"It is a property of precad's rounds; this run's protocol is {settings.protocol}."
+        settings = self.run.config.training
+        if settings.protocol is not Protocol.PRECAD:
+            return f"It is a property of precad's rounds; this run's protocol is {settings.protocol.value}."
         if settings.validation is Validation.NONE:
             return "Nothing is validated: one malicious client can set the sum to anything."
-        if settings.normalise == "realised":
+        if settings.normalise is Normalise.REALISED:
             return "The sum is divided by a number that attackers change (normalise = realised)."
         return None
 
@@ -232,8 +227,8 @@ class Figures:
 
         The last is plain training, for comparison: float32 entries, nothing else.
         """
-        settings, d, n = self.run.settings, self.run.about.parameters, self.clients
-        if settings.protocol != "precad" or d is None or n is None:
+        settings, d, n = self.run.config.training, self.run.about.parameters, self.run.clients
+        if settings.protocol is not Protocol.PRECAD or d is None or n is None:
             return ()
         size = sizes(settings.params(d, n))
         once = 2 * (size.close + size.nonce + size.tally + size.noisy_share)
@@ -254,7 +249,7 @@ class Figures:
         (PROTOCOL §7a).
         """
         run = self.run
-        if run.ledger is None or run.settings.hidden or not run.rounds:
+        if run.ledger is None or run.hidden or not run.rounds:
             return None
         names: list[str] = list(run.about.clients or ())
         index = {name: row for row, name in enumerate(names)}
@@ -280,7 +275,7 @@ class Figures:
         return Participation(tuple(sorted(names)), width, run.done, took_part[order], rejected[order])
 
 
-def _in_words(settings: RunSettings, n: int, noise: float, error: float, bounds: "Bounds") -> Certificate:
+def _in_words(settings: Hyperparameters, n: int, noise: float, error: float, bounds: "Bounds") -> Certificate:
     sigma = noise * settings.client_bound / (math.sqrt(2) * settings.record_bound)
     command = (
         f"precad certify --malicious 1 --clients {n} --rounds {settings.rounds} "

@@ -20,8 +20,7 @@ from precad.errors import PrecadError
 from precad.report import formatting
 from precad.report.figures import Figures
 from precad.report.page import policy, render
-from precad.report.run import Run, Source
-from precad.report.settings import ReportError
+from precad.report.run import ReportError, Run, Source
 
 PATIENCE = 20.0
 """A run is stalled when no round has come for so many usual rounds, …"""
@@ -97,7 +96,7 @@ def state_of(run: Run, stamp: str, age: float) -> State:
     """The state of a run of which nothing was written for ``age`` seconds."""
     if run.finished:
         return State(stamp, "finished", "finished")
-    usual, done = Figures(run).usual_round, f"round {run.done:,} of {run.settings.rounds:,}"
+    usual, done = Figures(run).usual_round, f"round {run.done:,} of {run.config.training.rounds:,}"
     if age <= (UNPACED if usual is None else max(LEAST_WAIT, PATIENCE * usual)):
         return State(stamp, "running", f"running: {done}")
     pace = f", where one usually takes {formatting.seconds(usual)}" if usual is not None else ""

@@ -18,8 +18,8 @@ from precad import __version__
 from precad.files import write_file
 from precad.report import charts, formatting
 from precad.report.figures import Figures
-from precad.report.run import Run
-from precad.report.settings import ReportError
+from precad.report.run import ReportError, Run
+from precad.settings import Protocol
 
 REPORT_NAME = "report.html"
 """Of the page in a run's own folder."""
@@ -34,7 +34,7 @@ def render(runs: Sequence[Run], *, live: str | None = None) -> str:
     if not 1 <= len(runs) <= MOST_RUNS:
         raise ReportError(f"a page shows 1 to {MOST_RUNS} runs, got {len(runs)}")
     every = [Figures(run) for run in runs]
-    seeded = [run for run in runs if run.settings.seed is not None]
+    seeded = [run for run in runs if run.config.seed is not None]
     template, values = ("page.html", _of_one(every[0])) if len(runs) == 1 else ("compare.html", _of_several(every))
     return (
         templates()
@@ -97,28 +97,23 @@ def templates() -> Environment:
 
 def _of_one(figures: Figures) -> dict[str, object]:
     """What ``page.html`` shows of one run."""
-    settings, evaluated, taken = figures.run.settings, figures.run.evaluated, figures.participation
+    evaluated, taken = figures.run.evaluated, figures.participation
     every = max(1, -(-len(evaluated) // MOST_LINES))
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for name, key, value in settings.entries:
-        groups.setdefault(name, []).append((key, value))
     return {
         "figures": figures,
-        "settings": settings,
+        "settings": figures.run.config.training,
         "evaluated": evaluated[(len(evaluated) - 1) % every :: every],  # the last among them
         "clients": None if taken is None else charts.Grid(taken),
-        "groups": groups,
     }
 
 
 def _of_several(every: Sequence[Figures]) -> dict[str, object]:
     """What ``compare.html`` shows of several runs."""
-    plain = (figures.usual_round for figures in every if figures.run.settings.protocol == "plain")
-    tables = [{(name, key): value for name, key, value in figures.run.settings.entries} for figures in every]
-    keys = dict.fromkeys(key for table in tables for key in table)
+    plain = (figures.usual_round for figures in every if figures.run.config.training.protocol is Protocol.PLAIN)
+    keys = dict.fromkeys((table, key) for one in every for table, keys in one.run.entries.items() for key in keys)
     rows = [
-        (key if name == "run" else f"{name}.{key}", [table.get((name, key), "–") for table in tables])
-        for name, key in keys
+        (key if table == "run" else f"{table}.{key}", [one.run.entries.get(table, {}).get(key, "–") for one in every])
+        for table, key in keys
     ]
     return {
         "all": every,

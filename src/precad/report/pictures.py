@@ -5,9 +5,8 @@ They stand apart so that the core, which a server runs, needs no plotting librar
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,18 +15,18 @@ from matplotlib.figure import Figure
 from precad.files import whole_file
 from precad.privacy.curve import Curve, CurveLine
 from precad.privacy.terms import Adversary
+from precad.report.run import RoundFigures
 
 
-def draw_run(metrics: Iterable[dict[str, Any]], title: str, path: Path, *, note: str = "") -> None:
+def draw_run(rounds: Sequence[RoundFigures], title: str, path: Path, *, note: str = "") -> None:
     """Draw test accuracy and ε against each adversary by round; the file is written whole or not at all."""
-    looked = [line for line in metrics if "test_loss" in line or "epsilon_server" in line]
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     figure.suptitle(f"{title}\n{note}" if note else title, parse_math=False)
     left, right = figure.subplots(1, 2)
-    _curve(left, looked, "test_accuracy", "test accuracy", "-")
+    _curve(left, rounds, "test_accuracy", "test accuracy", "-")
     left.set(xlabel="round", ylabel="test accuracy")
-    _curve(right, looked, "epsilon_server", "against a server", "-")
-    _curve(right, looked, "epsilon_clients", "against clients", "--")
+    _curve(right, rounds, "epsilon_server", "against a server", "-")
+    _curve(right, rounds, "epsilon_clients", "against clients", "--")
     right.set(xlabel="round", ylabel="ε", ylim=(0, None))
     for axes in (left, right):
         axes.grid(alpha=0.3)
@@ -58,8 +57,8 @@ def draw_privacy(curve: Curve, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _curve(axes: Axes, lines: list[dict[str, Any]], key: str, label: str, style: str) -> None:
-    points = [(line["round"], line[key]) for line in lines if line.get(key) is not None]
+def _curve(axes: Axes, rounds: Sequence[RoundFigures], figure: str, label: str, style: str) -> None:
+    points = [(line.round, value) for line in rounds if (value := getattr(line, figure)) is not None]
     if points:
         axes.plot(*zip(*points, strict=True), style, label=label)
 

@@ -25,8 +25,8 @@ from precad.protocol.params import Round, Validation
 from precad.protocol.round import run_round
 from precad.protocol.states import Role
 from precad.protocol.submission import ClientSecrets, Submission
+from precad.settings import Hyperparameters, Protocol
 from precad.simulation.forging import forge
-from precad.simulation.hyperparameters import Hyperparameters, Protocol
 from precad.simulation.randomness import Randomness
 from precad.simulation.user_code import explained, load_plugin
 
@@ -95,11 +95,11 @@ class Aggregator:
     """
 
     def __init__(
-        self, hyperparameters: Hyperparameters, randomness: Randomness, expected: float, *, ideal: bool = False
+        self, hyperparameters: Hyperparameters, randomness: Randomness, clients: int, *, ideal: bool = False
     ) -> None:
-        """``expected`` is q·n, the mean number of clients in a round."""
+        """``clients`` is n, the number of all clients of the run."""
         self._hyperparameters, self._randomness, self._ideal = hyperparameters, randomness, ideal
-        self._tau = hyperparameters.honest_clients or max(1, round(expected))
+        self._tau = hyperparameters.tau(clients)
         name = hyperparameters.defence
         self._defence = None if name is None else _defence(name)
 

@@ -10,13 +10,12 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from precad.settings import Hyperparameters, training_toml
 from precad.simulation import session
-from precad.simulation.hyperparameters import Hyperparameters
 from precad.simulation.problem import Attack, Loss, Problem, client_names
 from precad.simulation.randomness import Randomness
 from precad.simulation.run_folder import RunError, RunFolder
 from precad.simulation.session import Figures
-from precad.simulation.settings import training_toml
 from precad.simulation.trainer import Outcome, Trainer
 
 
@@ -116,8 +115,8 @@ def train(
 def _play(trainer: Trainer, run: RunFolder | None, evaluate_every: int | None) -> Trained:
     history: list[Figures] = []
     rejections = Counter[str]()
-    for line in run.metrics() if run is not None else ():
-        rejections.update(line["rejected"].keys())
+    for line in run.rounds() if run is not None else ():
+        rejections.update(line.rejected.keys())
 
     def note(outcome: Outcome, figures: Figures | None) -> None:
         rejections.update(outcome.rejected.keys())

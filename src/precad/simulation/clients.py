@@ -17,8 +17,8 @@ from precad.mpc.prg import Context, Purpose, digest
 from precad.privacy import clipping
 from precad.privacy.sampling import poisson_sample
 from precad.protocol.params import Round, Unit
+from precad.settings import Hyperparameters, Protocol
 from precad.simulation.aggregators import Updates
-from precad.simulation.hyperparameters import Hyperparameters, Protocol
 from precad.simulation.problem import Attack, AttackContext
 from precad.simulation.randomness import Randomness
 from precad.simulation.user_code import explained

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from precad.data import splits
 from precad.data.image_sets import ImageData, lowest_frequencies
 from precad.data.records import ArrayRecords, Records
+from precad.settings import TaskConfig
 from precad.simulation import models
 from precad.simulation.problem import Problem, client_names
 from precad.simulation.randomness import Randomness
-from precad.simulation.settings import TaskConfig
 from precad.simulation.user_code import explained, load_plugin
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.protocol.update import Model
-from precad.simulation.hyperparameters import Hyperparameters
+from precad.settings import Hyperparameters
 
 
 @dataclass(frozen=True)

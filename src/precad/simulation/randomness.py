@@ -12,9 +12,9 @@ from precad.mpc.prg import Context, Digest, Purpose, Stream, digest
 from precad.mpc.secret import Redacted, Secret
 from precad.protocol.round import ServerSecrets
 from precad.protocol.submission import ClientSecrets
+from precad.settings import NOT_PRIVATE
 
 PRIVATE = "private: from the operating system"
-NOT_PRIVATE = "repeatable by its seed: for research; the noise of this run is not private"
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,11 +18,10 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -33,29 +32,14 @@ from precad.mpc.secret import Secret
 from precad.privacy.ledger import Ledger
 from precad.privacy.terms import Terms
 from precad.protocol.update import Model
+from precad.report.run import About, RoundFigures, Summary, read_rounds
 from precad.simulation.progress import Progress
 from precad.simulation.randomness import Randomness
+from precad.tables import to_table
 
 
 class RunError(PrecadError):
     """A run's folder that cannot be used."""
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """The figures of one round, as they are written down."""
-
-    round: int
-    selected: int
-    rejected: dict[str, str]
-    update_norm: float
-    seconds: dict[str, float]
-    private: bool
-    """Whether nobody can take the noise away: not with a seed."""
-    test_accuracy: float | None = None
-    test_loss: float | None = None
-    epsilon_server: float | None = None
-    epsilon_clients: float | None = None
 
 
 class RunFolder:
@@ -113,10 +97,10 @@ class RunFolder:
             raise RunError(f"{self.path / _MACHINE} is missing or damaged")
         return machine
 
-    def describe(self, about: dict[str, Any]) -> None:
+    def describe(self, about: About) -> None:
         """Write down, once, what the run knows of itself when it begins."""
         if not (self.path / _ABOUT).exists():
-            write_file(self.path / _ABOUT, json.dumps(about) + "\n")
+            write_file(self.path / _ABOUT, json.dumps(to_table(about)) + "\n")
 
     def check_config(self) -> None:
         """Refuse a configuration that is not what the run began with: the same noise must not hide another sum."""
@@ -161,39 +145,27 @@ class RunFolder:
         """The last checkpoint, if there is one; later lines of the metrics are dropped, to be written again."""
         progress = self._read_checkpoint()
         done = 0 if progress is None else progress.round
-        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["round"] <= done]
+        kept = [_line(figures) for figures in self.rounds()[:done]]
         if len(kept) != done:
             raise RunError(f"{self.path / _METRICS} has {len(kept)} of the {done} rounds that were played")
         if kept or (self.path / _METRICS).exists():
             write_file(self.path / _METRICS, "".join(kept))
         return progress
 
-    def append(self, metrics: Metrics) -> None:
+    def append(self, figures: RoundFigures) -> None:
         """Write down one round."""
         if self._metrics is None:
             self._metrics = (self.path / _METRICS).open("a")
-        values = ((item.name, getattr(metrics, item.name)) for item in fields(metrics))
-        line = {name: value for name, value in values if value is not None}
-        self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
+        self._metrics.write(_line(figures))
         self._metrics.flush()
 
-    def metrics(self) -> Iterator[dict[str, Any]]:
+    def rounds(self) -> tuple[RoundFigures, ...]:
         """What was written down so far."""
-        path = self.path / _METRICS
-        if not path.exists():
-            return
-        try:
-            lines = [json.loads(line) for line in _whole_lines(path)]
-            whole = all(isinstance(line["round"], int) and line.keys() >= _ALWAYS for line in lines)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            whole = False
-        if not whole:
-            raise RunError(f"{path} is damaged")
-        yield from lines
+        return read_rounds(self.path / _METRICS)
 
-    def finish(self, summary: dict[str, Any]) -> None:
+    def finish(self, summary: Summary) -> None:
         """Write the summary, which makes the run finished, and erase its private randomness."""
-        write_file(self.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        write_file(self.path / "summary.json", json.dumps(to_table(summary), indent=2, allow_nan=False) + "\n")
         (self.path / _KEY).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -216,8 +188,6 @@ class RunFolder:
 
 _CONFIG, _MACHINE, _KEY = "config.toml", "machine.json", "root.key"
 _CHECKPOINT, _METRICS, _ABOUT = "checkpoint.npz", "metrics.jsonl", "about.json"
-_ALWAYS = {"round", "selected", "rejected", "seconds"}
-"""What every line of the metrics has."""
 
 
 def free_name(parent: Path, stem: str) -> Path:
@@ -232,6 +202,6 @@ def _digest(config: str) -> str:
     return digest(b"precad config", config.encode()).hex()
 
 
-def _whole_lines(path: Path) -> list[str]:
-    """All lines but a last one that was cut off."""
-    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+def _line(figures: RoundFigures) -> str:
+    present = {name: value for name, value in to_table(figures).items() if value is not None}
+    return json.dumps(present, allow_nan=False) + "\n"

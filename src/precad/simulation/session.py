@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +16,12 @@ from precad import __version__
 from precad.errors import PrecadError
 from precad.files import whole_file
 from precad.privacy.terms import Adversary
-from precad.report import run as report_format
 from precad.report.page import REPORT_NAME, write_report
-from precad.simulation.hyperparameters import Hyperparameters, Protocol
+from precad.report.run import About, RoundFigures, Summary, read_run
+from precad.settings import Hyperparameters, Protocol
 from precad.simulation.problem import Problem
 from precad.simulation.randomness import Randomness
-from precad.simulation.run_folder import Metrics, RunFolder
+from precad.simulation.run_folder import RunFolder
 from precad.simulation.trainer import Outcome, Trainer
 
 SAVE_SECONDS = 2.0
@@ -64,7 +63,7 @@ def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round:
             looked = outcome.round % evaluate_every == 0 or outcome.round == last
             figures = measure(trainer) if looked else None
             if run is not None:
-                run.append(_metrics(outcome, figures, trainer.randomness.seed is None))
+                run.append(_line(outcome, figures, trainer.randomness.seed is None))
                 written = trainer.progress
                 if time.monotonic() - saved > SAVE_SECONDS:
                     run.save(written)
@@ -91,47 +90,47 @@ def measure(trainer: Trainer) -> Figures:
     )
 
 
-def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
+def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> Summary:
     """Leave the model, the summary and the page in the folder. A page that fails takes nothing with it."""
     summary = summarise(trainer, run, figures)
     with whole_file(run.path / "model.pt") as out:  # torch itself would report a full disk as a bug of its own
         torch.save(trainer.trained_model().state_dict(), out)
     run.finish(summary)
     try:
-        write_report([report_format.read_run(run.path)], run.path / REPORT_NAME)
+        write_report([read_run(run.path)], run.path / REPORT_NAME)
     except Exception as error:
         logging.getLogger(__name__).warning("the run is whole, but its page was not written: %s", error)
     return summary
 
 
-def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> dict[str, Any]:
+def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> Summary:
     """The end of a run, in figures; an ε that does not exist is null."""
     seconds, rejected = Counter[str](), Counter[str]()
-    for line in run.metrics():
-        seconds.update(line["seconds"])
-        rejected.update(line["rejected"].keys())
+    for line in run.rounds():
+        seconds.update(line.seconds)
+        rejected.update(line.rejected.keys())
     counts = dict(zip(trainer.names, trainer.progress.participations.tolist(), strict=True))
-    return {
-        "run": run.path.name,
-        "version": __version__,
-        "protocol": trainer.hyperparameters.protocol.value,
-        "validation": trainer.hyperparameters.validation.value,
-        "rounds": figures.round,
-        "parameters": trainer.params.dim,
-        "clients": len(trainer.names),
-        "test_accuracy": figures.accuracy,
-        "test_loss": _finite(figures.loss),
-        "backdoor_accuracy": None if trainer.task.backdoor is None else trainer.backdoor_score().accuracy,
-        "epsilon_server": _finite(figures.epsilon_server),
-        "epsilon_clients": _finite(figures.epsilon_clients),
-        "delta": trainer.hyperparameters.delta,
-        "participations": max(counts.values()),
-        "rejected": {name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
-        "seconds": dict(seconds),
-        "plain_seconds": plain_seconds(trainer.task, trainer.hyperparameters, run.machine["device"]),
-        "seed": trainer.randomness.seed,
-        "randomness": trainer.randomness.said,
-    }
+    return Summary(
+        run=run.path.name,
+        version=__version__,
+        protocol=trainer.hyperparameters.protocol.value,
+        validation=trainer.hyperparameters.validation.value,
+        rounds=figures.round,
+        parameters=trainer.params.dim,
+        clients=len(trainer.names),
+        test_accuracy=figures.accuracy,
+        test_loss=_finite(figures.loss),
+        backdoor_accuracy=None if trainer.task.backdoor is None else trainer.backdoor_score().accuracy,
+        epsilon_server=_finite(figures.epsilon_server),
+        epsilon_clients=_finite(figures.epsilon_clients),
+        delta=trainer.hyperparameters.delta,
+        participations=max(counts.values()),
+        rejected={name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
+        seconds=dict(seconds),
+        plain_seconds=plain_seconds(trainer.task, trainer.hyperparameters, run.machine["device"]),
+        seed=trainer.randomness.seed,
+        randomness=trainer.randomness.said,
+    )
 
 
 def plain_seconds(task: Problem, hyperparameters: Hyperparameters, device: str) -> float | None:
@@ -163,24 +162,34 @@ def plain_seconds(task: Problem, hyperparameters: Hyperparameters, device: str) 
     return statistics.median(seconds)
 
 
-def _about(trainer: Trainer) -> dict[str, Any]:
+def _about(trainer: Trainer) -> About:
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    return {
-        "format": report_format.FORMAT,
-        "version": __version__,
-        "versions": versions | {"machine": f"{platform.system()} {platform.machine()}"},
-        "parameters": trainer.params.dim,
-        "clients": list(trainer.names),
-    }
+    return About(
+        version=__version__,
+        versions=versions | {"machine": f"{platform.system()} {platform.machine()}"},
+        parameters=trainer.params.dim,
+        clients=trainer.names,
+    )
 
 
-def _metrics(outcome: Outcome, figures: Figures | None, private: bool) -> Metrics:
-    reasons = {name: rejected.reason.name.lower() for name, rejected in outcome.rejected.items()}
-    common = outcome.round, len(outcome.selected), reasons, outcome.update_norm, dict(outcome.seconds), private
+def _line(outcome: Outcome, figures: Figures | None, private: bool) -> RoundFigures:
+    line = RoundFigures(
+        round=outcome.round,
+        selected=len(outcome.selected),
+        rejected={name: rejected.reason.name.lower() for name, rejected in outcome.rejected.items()},
+        update_norm=outcome.update_norm,
+        seconds=outcome.seconds,
+        private=private,
+    )
     if figures is None:
-        return Metrics(*common)
-    epsilons = _finite(figures.epsilon_server), _finite(figures.epsilon_clients)
-    return Metrics(*common, figures.accuracy, _finite(figures.loss), *epsilons)
+        return line
+    return replace(
+        line,
+        test_accuracy=figures.accuracy,
+        test_loss=_finite(figures.loss),
+        epsilon_server=_finite(figures.epsilon_server),
+        epsilon_clients=_finite(figures.epsilon_clients),
+    )
 
 
 def _finite(value: float | None) -> float | None:

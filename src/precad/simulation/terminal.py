@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from precad.report.run import Summary
 from precad.simulation.session import Figures
 from precad.simulation.trainer import Outcome, Trainer
 
@@ -91,32 +91,28 @@ class View:
         )
 
 
-def end_table(summary: dict[str, Any]) -> Table:
+def end_table(summary: Summary) -> Table:
     """The run in one table."""
-    table = Table(title=Text(f"run {summary['run']}"), show_header=False)
-    seconds = summary["seconds"]
+    table = Table(title=Text(f"run {summary.run}"), show_header=False)
+    seconds = summary.seconds
     total = sum(seconds.values())
     parts = ", ".join(f"{stage} {100 * value / total:.0f} %" for stage, value in seconds.items())
     rows = [
-        ("protocol", f"{summary['protocol']}" + _validation(summary)),
-        ("test accuracy", shown_percent(summary["test_accuracy"])),
-        (f"ε against a server (δ = {summary['delta']:g})", shown_epsilon(summary["epsilon_server"])),
-        ("ε against the other clients", shown_epsilon(summary["epsilon_clients"])),
-        ("rounds", f"{summary['rounds']:,}; a client took part in at most {summary['participations']:,}"),
+        ("protocol", summary.protocol + (f", validation {summary.validation}" if summary.protocol == "precad" else "")),
+        ("test accuracy", shown_percent(summary.test_accuracy)),
+        (f"ε against a server (δ = {summary.delta:g})", shown_epsilon(summary.epsilon_server)),
+        ("ε against the other clients", shown_epsilon(summary.epsilon_clients)),
+        ("rounds", f"{summary.rounds:,}; a client took part in at most {summary.participations:,}"),
         ("time", f"{total:.1f} s ({parts})" if total else "0 s"),
-        ("randomness", summary["randomness"]),
+        ("randomness", summary.randomness),
     ]
-    if summary["backdoor_accuracy"] is not None:
-        rows.insert(2, ("backdoor accuracy", shown_percent(summary["backdoor_accuracy"])))
-    for name, times in summary["rejected"].items():
+    if summary.backdoor_accuracy is not None:
+        rows.insert(2, ("backdoor accuracy", shown_percent(summary.backdoor_accuracy)))
+    for name, times in summary.rejected.items():
         rows.append((f"rejected: {name}", f"in {times['rejected']:,} of the {times['sent']:,} rounds it took part in"))
     for row in rows:
         table.add_row(*map(Text, row))
     return table
-
-
-def _validation(summary: dict[str, Any]) -> str:
-    return f", validation {summary['validation']}" if summary["protocol"] == "precad" else ""
 
 
 def shown_percent(fraction: float | None) -> str:

@@ -21,10 +21,10 @@ from precad.privacy.terms import Adversary, Terms
 from precad.protocol.digests import model_digest
 from precad.protocol.params import Round
 from precad.protocol.update import Model, next_model
+from precad.settings import Hyperparameters, Protocol
 from precad.simulation.aggregators import Aggregate, Aggregator, Updates
 from precad.simulation.clients import GROUP, SAMPLES, SimulatedClients
 from precad.simulation.evaluation import Score, evaluate, load_parameters, read_parameters
-from precad.simulation.hyperparameters import Hyperparameters, Protocol
 from precad.simulation.problem import Problem
 from precad.simulation.progress import Progress
 from precad.simulation.randomness import Randomness
@@ -73,8 +73,7 @@ class Trainer:
         self._sizes = {name: len(records) for name, records in task.clients.items()}
         self.params = hyperparameters.params(gradients.dim, len(self.names))
         self._clients = SimulatedClients(task.clients, task.attacks, hyperparameters, gradients, randomness)
-        expected = hyperparameters.client_rate * len(self.names)
-        self._aggregator = Aggregator(hyperparameters, randomness, expected, ideal=ideal)
+        self._aggregator = Aggregator(hyperparameters, randomness, len(self.names), ideal=ideal)
         self._digest = _task_digest(task, hyperparameters, self.params.digest)
         self._terms = hyperparameters.terms(self.params.dim)
         self._cap = hyperparameters.most_participations(self.params.dim)

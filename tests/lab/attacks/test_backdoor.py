@@ -13,9 +13,9 @@ from precad.lab.attacks import backdoor
 from precad.lab.attacks.data_poisoning import WALL_MORE, WALL_TEST, WALL_TRAIN
 from precad.mpc.prg import digest
 from precad.protocol.params import Round
+from precad.settings import MaliciousConfig, from_table
 from precad.simulation import presets
 from precad.simulation.randomness import Randomness
-from precad.simulation.settings import MaliciousConfig, from_table
 from precad.simulation.trainer import Trainer
 from precad.tables import merged
 from tests.messages import says

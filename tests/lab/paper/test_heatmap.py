@@ -6,7 +6,7 @@ from precad.lab.paper import heatmap
 from precad.lab.paper.heatmap import ATTACKS, DEFENCES, Board
 from precad.lab.paper.plan import Experiment
 from precad.lab.paper.rows import Row, RowFile
-from precad.simulation.hyperparameters import Protocol
+from precad.settings import Protocol
 from tests.lab.paper.fake_rows import fill, row
 from tests.messages import says
 

@@ -7,8 +7,7 @@ import pytest
 from precad.lab.paper import plan
 from precad.lab.paper.plan import FULL, QUICK, Method, Scale
 from precad.protocol.params import Normalise, Validation
-from precad.simulation.hyperparameters import Protocol
-from precad.simulation.settings import from_table, to_toml
+from precad.settings import Protocol, from_table, to_toml
 from tests.messages import says
 
 

@@ -17,7 +17,7 @@ from precad.lab.bench import protocol as rounds
 from precad.mpc.prg import Purpose, digest
 from precad.privacy.noise import integer_gaussian
 from precad.protocol.params import Round, Validation
-from precad.simulation.hyperparameters import Hyperparameters, Protocol
+from precad.settings import Hyperparameters, Protocol
 from precad.simulation.problem import Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Outcome, Trainer

@@ -11,8 +11,8 @@ from precad.files import whole_file
 from precad.lab import defences, malicious
 from precad.lab.paper.plan import Experiment
 from precad.lab.paper.rows import Row, RowFile, Spread, spread, write_table
+from precad.settings import from_table
 from precad.simulation import presets
-from precad.simulation.settings import from_table
 from precad.simulation.user_code import load_plugin
 from precad.tables import merged
 

@@ -13,8 +13,8 @@ from typing import Literal
 from precad.mpc.prg import digest
 from precad.privacy.accounting import GdpAccountant, paper_clients_epsilon
 from precad.privacy.terms import Adversary, Terms
+from precad.settings import RunConfig, from_table, to_toml
 from precad.simulation import presets
-from precad.simulation.settings import RunConfig, from_table, to_toml
 from precad.simulation.user_code import plugin_source
 from precad.tables import merged
 

@@ -26,8 +26,8 @@ from precad.errors import PrecadError
 from precad.lab import malicious
 from precad.lab.paper.plan import Experiment, unique
 from precad.lab.paper.rows import Row, RowFile
+from precad.settings import from_table, to_toml
 from precad.simulation.randomness import Randomness
-from precad.simulation.settings import from_table, to_toml
 from precad.simulation.trainer import DivergedError, Outcome, Trainer
 from precad.simulation.user_code import sentence
 

@@ -10,8 +10,8 @@ from precad.lab.paper.rows import write_table
 from precad.mpc.prg import digest
 from precad.privacy.terms import Adversary
 from precad.protocol.params import Round
+from precad.settings import Hyperparameters, Protocol
 from precad.simulation.aggregators import Aggregator, Updates
-from precad.simulation.hyperparameters import Hyperparameters, Protocol
 from precad.simulation.randomness import Randomness
 
 DIM, CLIENTS, HONEST, SIGMA = 20_000, 16, 4, 1.5

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precad.protocol.update import Optimiser
+from precad.settings import Hyperparameters, Protocol, RunConfig, from_table, to_toml
 from precad.simulation import presets
-from precad.simulation.hyperparameters import Hyperparameters, Protocol
-from precad.simulation.settings import RunConfig, from_table, to_toml
 from precad.tables import merged, read_toml
 from tests.messages import says
 
