@@ -20,10 +20,10 @@ def norm_clipping(updates: Floats, bound: float) -> Floats:
 
     Sun, Kairouz, Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019, §5.
     """
-    _check_updates(updates)
+    clients = _check_updates(updates)
     _check_bound(bound)
     scale = bound / np.maximum(np.linalg.norm(updates, axis=1), bound)
-    mean: Floats = scale @ updates / len(updates)
+    mean: Floats = scale @ updates / clients
     return mean
 
 
@@ -55,8 +55,7 @@ def median(updates: Floats) -> Floats:
 
 def trimmed_mean(updates: Floats, malicious: int) -> Floats:
     """The mean of each coordinate without its ``malicious`` largest and smallest values (ibidem, Definition 2)."""
-    _check_updates(updates)
-    clients = len(updates)
+    clients = _check_updates(updates)
     _check_malicious(malicious, clients, (clients - 1) // 2)
     inner: Floats = np.sort(updates, axis=0)[malicious : clients - malicious].mean(axis=0)
     return inner
@@ -73,8 +72,7 @@ def krum(updates: Floats, malicious: int) -> Floats:
 
 def multi_krum(updates: Floats, malicious: int, chosen: int | None = None) -> Floats:
     """The mean of the ``chosen`` updates with the least scores: n − f − 2 of them, if not given (ibidem, §4)."""
-    _check_updates(updates)
-    clients = len(updates)
+    clients = _check_updates(updates)
     _check_malicious(malicious, clients, (clients - 3) // 2)
     chosen = clients - malicious - 2 if chosen is None else chosen
     if not 1 <= chosen <= clients:
@@ -89,8 +87,7 @@ def bulyan(updates: Floats, malicious: int) -> Floats:
 
     El Mhamdi, Guerraoui, Rouault: *The Hidden Vulnerability of Distributed Learning in Byzantium*, ICML 2018, §4.
     """
-    _check_updates(updates)
-    clients = len(updates)
+    clients = _check_updates(updates)
     _check_malicious(malicious, clients, (clients - 3) // 4)
     distances = _squared_distances(updates)
     left, selected = list(range(clients)), list[int]()
@@ -128,7 +125,7 @@ NAMES: dict[str, Defence] = {
 
 
 def named(name: str) -> Defence:
-    """One of :data:`NAMES`."""
+    """The defence that has this name in :data:`NAMES`."""
     if name not in NAMES:
         raise ValueError(f"the defence is {name!r}, expected one of {', '.join(NAMES)}, or module:function")
     return NAMES[name]
@@ -136,10 +133,7 @@ def named(name: str) -> Defence:
 
 def _squared_distances(updates: Floats) -> Floats:
     """‖u_i − u_j‖² of all pairs."""
-    distances = np.empty((len(updates), len(updates)))
-    for i, update in enumerate(updates):
-        distances[i] = ((updates - update) ** 2).sum(axis=1)
-    return distances
+    return np.stack([((updates - update) ** 2).sum(axis=1) for update in updates])
 
 
 def _scores(distances: Floats, malicious: int) -> Floats:
@@ -151,9 +145,11 @@ def _scores(distances: Floats, malicious: int) -> Floats:
     return sums
 
 
-def _check_updates(updates: Floats) -> None:
+def _check_updates(updates: Floats) -> int:
+    """The number of clients."""
     if updates.ndim != 2 or len(updates) == 0:
         raise ValueError(f"updates must be a matrix with a row for each client, got shape {updates.shape}")
+    return len(updates)
 
 
 def _check_malicious(malicious: int, clients: int, most: int) -> None:

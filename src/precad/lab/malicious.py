@@ -30,18 +30,16 @@ def build(config: RunConfig, data: Path | None, randomness: Randomness) -> Probl
     malicious = config.malicious
     if ":" in config.task.dataset:
         problem = known_problems.of_function(config.task, data, randomness)
-        if malicious.clients >= len(problem.clients):
-            raise ValueError(
-                f"malicious clients must be fewer than all {len(problem.clients)}, got {malicious.clients}"
-            )
+        count = len(problem.clients)
+        if malicious.clients >= count:
+            raise ValueError(f"malicious clients must be fewer than all {count}, got {malicious.clients}")
         return replace(problem, attacks={**attackers(malicious, list(problem.clients)), **problem.attacks})
     images = image_sets.load(config.task.dataset, data)  # type: ignore[arg-type]  # load names what it knows
-    if not has_semantic_backdoor(malicious, images):
-        return recruit(malicious, images, known_problems.of_images(config.task, images, randomness), randomness)
-    walls = np.array([*data_poisoning.WALL_TRAIN, *data_poisoning.WALL_MORE])
-    problem = known_problems.of_images(
-        config.task, images, randomness, without_train=walls, without_test=np.array(data_poisoning.WALL_TEST)
-    )
+    without = {}
+    if has_semantic_backdoor(malicious, images):
+        walls = np.array([*data_poisoning.WALL_TRAIN, *data_poisoning.WALL_MORE])
+        without = {"without_train": walls, "without_test": np.array(data_poisoning.WALL_TEST)}
+    problem = known_problems.of_images(config.task, images, randomness, **without)
     return recruit(malicious, images, problem, randomness)
 
 
@@ -79,8 +77,7 @@ def attackers(config: MaliciousConfig, clients: list[str]) -> dict[str, Attack]:
         raise ValueError(
             f"the attack {config.attack!r} needs a data set of precad's: put it into the task's own attacks"
         )
-    attack = _adapted(config, _untargeted(config))
-    return dict.fromkeys(clients[len(clients) - config.clients :], attack)
+    return dict.fromkeys(clients[len(clients) - config.clients :], _adapted(config, _untargeted(config)))
 
 
 def check_attack(name: str) -> None:

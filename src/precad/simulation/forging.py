@@ -4,12 +4,13 @@ So a false vector is caught by the one check that is there to catch it. Used by 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
+from numpy.typing import NDArray
 
-from precad.errors import PrecadError
 from precad.mpc import field, sharing, wires
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Stream
@@ -53,14 +54,8 @@ def forge(
     if round_.params.validation is Validation.PROOF:
         masks = [submission.masks_of(round_, client, seed) for seed in (secrets.seed_a, secrets.seed_b)]
         z = submission.projections(round_, client, commitment_a, commitment_b)
-        claims = forged_tail(
-            submission.proof_shape(round_.params),
-            x if proof_of is None else proof_of,
-            h if claimed_h is None else claimed_h,
-            field.add(*masks),
-            z,
-            edit_bits,
-        )
+        proved, proved_h = x if proof_of is None else proof_of, h if claimed_h is None else claimed_h
+        claims = _forged_tail(submission.proof_shape(round_.params), proved, proved_h, field.add(*masks), z, edit_bits)
         tail = field.sub(_edited(claims, edit_tail), submission.tail_b(round_, client, secrets.seed_b))
     part_a = PartA(secrets.salt_a, secrets.seed_a, commitment_b, words, tail)
     part_b = PartB(secrets.salt_b, secrets.seed_b, commitment_a)
@@ -83,7 +78,7 @@ def _encode_anything(part: PartA) -> bytes:
     return raw[:start] + part.share.tobytes() + raw[start + 8 * part.share.size :]
 
 
-def forged_tail(
+def _forged_tail(
     shape: Shape, x: FieldVector, h: int, masks: FieldVector, z: Stream, edit_bits: Edit | None
 ) -> FieldVector:
     """The claims of an honest prover, computed mod p; a number with too many bits loses the upper ones."""
@@ -92,26 +87,26 @@ def forged_tail(
     bits = [slack >> i & 1 for i in range(shape.norm_bits)]
     bits += [value >> i & 1 for value in u for i in range(shape.projection_bits)]
     beta = _edited(np.array(bits, np.uint64), edit_bits)
-    polynomial = [field.dot(values, values) for values in _values(x, masks[: shape.entry_wires])]
+    values, polynomial = np.empty(shape.entry_wires, np.uint64), []
+    for t in range(2 * M + 1):
+        wires.evaluate(x, masks[: shape.entry_wires], wires.lagrange(M + 1, t), values)
+        polynomial.append(field.dot(values, values))
     claims = np.array(polynomial[:M] + polynomial[M + 1 :], np.uint64)
     return np.concatenate([beta, claims, wires.squares(beta, masks[shape.entry_wires :])])
 
 
-def _values(x: FieldVector, masks: FieldVector) -> Iterator[FieldVector]:
-    """The values of all wires at 0, at 1, …, at 2m."""
-    for t in range(2 * M + 1):
-        values = np.empty(masks.size, np.uint64)
-        wires.evaluate(x, masks, wires.lagrange(M + 1, t), values)
-        yield values
-
-
 def _project(x: FieldVector, z: Stream) -> list[int]:
     """Z·x mod p."""
-    words = np.empty(2 * x.size, np.uint64)
-    z.fill_words(words)
-    rows = np.unpackbits(words.view(np.uint8).reshape(x.size, ROWS // 8), axis=1, bitorder="little").astype(np.int64)
+    columns = _columns(z, x.size)
     low, high = (x & np.uint64(0xFFFFFFFF)).astype(np.int64), (x >> np.uint64(32)).astype(np.int64)
-    return [(int(a) + (int(b) << 32)) % P for a, b in zip(low @ rows, high @ rows, strict=True)]
+    return [(int(a) + (int(b) << 32)) % P for a, b in zip(low @ columns, high @ columns, strict=True)]
+
+
+def _columns(z: Stream, dim: int) -> NDArray[np.int64]:
+    """The first columns of Z, one in each row of the result."""
+    words = np.empty(2 * dim, np.uint64)
+    z.fill_words(words)
+    return np.unpackbits(words.view(np.uint8).reshape(dim, ROWS // 8), axis=1, bitorder="little").astype(np.int64)
 
 
 def honest(round_: Round) -> FieldVector:
@@ -148,12 +143,13 @@ def near_half(round_: Round, offset: int) -> FieldVector:
 
 def null_norm(round_: Round) -> FieldVector:
     """Three entries with x·x ≡ 0 mod p."""
-    for a in range(1, 1000):
-        rest = -(a * a + 1) % P
-        root = pow(rest, (P + 1) // 4, P)  # p ≡ 3 mod 4
-        if root * root % P == rest:
-            return _with_entries(round_, [a, 1, root])
-    raise PrecadError("half of all numbers are squares")
+    return _with_entries(round_, next([a, 1, root] for a in count(1) for root in square_roots(-(a * a + 1))))
+
+
+def square_roots(n: int) -> list[int]:
+    """A square root of n mod p ≡ 3 mod 4, or nothing: half of all numbers have one."""
+    root = pow(n, (P + 1) // 4, P)
+    return [root] if (root * root - n) % P == 0 else []
 
 
 def known_projections(round_: Round, client: str) -> FieldVector:
@@ -164,23 +160,17 @@ def known_projections(round_: Round, client: str) -> FieldVector:
     decoy = forge(round_, client, np.zeros(round_.params.dim, np.uint64))
     header = decode(decoy.header, Header)
     z = submission.projections(round_, client, header.commitment_a, header.commitment_b)
-    words = np.empty(2 * 131, np.uint64)
-    z.fill_words(words)
-    rows = np.unpackbits(words.view(np.uint8).reshape(131, 16), axis=1, bitorder="little").T
-    a, b, c, *_ = (np.array(vector, np.uint64) for vector in _kernel([[int(v) for v in row] for row in rows]))
-    aa = field.dot(a, a)
-    for s in range(1000):  # half of them have a t for which the square of t·a + (b + s·c) is 0
-        b_s = field.axpy(s, c, b)
-        ab, bb = field.dot(a, b_s), field.dot(b_s, b_s)
-        root = pow(ab * ab - aa * bb, (P + 1) // 4, P)
-        if (root * root - ab * ab + aa * bb) % P == 0:
-            return _with_entries(round_, field.axpy((root - ab) * pow(aa, -1, P), a, b_s).tolist())
-    raise PrecadError("half of all numbers are squares")
+    a, b, c = _kernel(_columns(z, ROWS + 3))
+    aa, ab, roots = field.dot(a, a), 0, list[int]()
+    while not roots:  # for half of all b there is a t for which the square of t·a + b is 0
+        b = field.add(b, c)
+        ab = field.dot(a, b)
+        roots = square_roots(ab * ab - aa * field.dot(b, b))
+    return _with_entries(round_, field.axpy((roots[0] - ab) * pow(aa, -1, P), a, b).tolist())
 
 
-def best_ground_salts(round_: Round, client: str, tries: int) -> tuple[FieldVector, ClientSecrets]:
-    """The entry ⌈√p⌉, with the salts out of many under which the most rows of Z miss it."""
-    x = wrapped(round_, 1)
+def best_ground_salts(round_: Round, client: str, x: FieldVector, tries: int) -> ClientSecrets:
+    """The salts out of many under which the most rows of Z miss the one entry of x, its first."""
     extended = np.append(x, np.uint64(int(x[0]) // 2))
     first = ClientSecrets.fresh()
     share = sharing.share_a(extended, first.seed_b, round_.context(client))
@@ -194,7 +184,7 @@ def best_ground_salts(round_: Round, client: str, tries: int) -> tuple[FieldVect
         hits = int(np.bitwise_count(words).sum())
         if hits < fewest:
             best, fewest = secrets, hits
-    return x, best
+    return best
 
 
 def _with_entries(round_: Round, entries: list[int]) -> FieldVector:
@@ -213,28 +203,17 @@ def _sum_of_squares(n: int) -> list[int]:
     return squares
 
 
-def _kernel(rows: list[list[int]]) -> list[list[int]]:
-    """A basis of what a matrix over F_p maps to 0."""
-    matrix = [row[:] for row in rows]
-    width = len(matrix[0])
-    pivots: list[int] = []
-    for column in range(width):
-        pivot = next((i for i in range(len(pivots), len(matrix)) if matrix[i][column]), None)
-        if pivot is None:
-            continue
-        matrix[len(pivots)], matrix[pivot] = matrix[pivot], matrix[len(pivots)]
-        top = matrix[len(pivots)]
-        inverse = pow(top[column], -1, P)
-        top[:] = [v * inverse % P for v in top]
-        for row in matrix:
-            factor = row[column]
-            if row is not top and factor:
-                row[:] = [(v - factor * t) % P for v, t in zip(row, top, strict=True)]
-        pivots.append(column)
-    basis = []
-    for free in sorted(set(range(width)) - set(pivots)):
-        vector = [int(i == free) for i in range(width)]
-        for i, column in enumerate(pivots):
-            vector[column] = -matrix[i][free] % P
-        basis.append(vector)
-    return basis
+def _kernel(columns: NDArray[np.int64]) -> list[FieldVector]:
+    """A basis of what the matrix of these columns maps to 0 mod p; its first columns become those of the identity."""
+    matrix = columns.T.astype(object)
+    rank = len(matrix)  # all of its rows, but with a probability of about 1/p
+    for i in range(rank):
+        pivot = i + np.flatnonzero(matrix[i:, i])[0]
+        matrix[[i, pivot]] = matrix[[pivot, i]]
+        matrix[i] = matrix[i] * pow(matrix[i, i], -1, P) % P
+        others = np.where(np.arange(rank) == i, 0, matrix[:, i])
+        matrix = (matrix - np.outer(others, matrix[i])) % P
+    free = np.eye(len(columns) - rank, dtype=np.uint64)
+    return [
+        np.append((-solution % P).astype(np.uint64), unit) for solution, unit in zip(matrix.T[rank:], free, strict=True)
+    ]

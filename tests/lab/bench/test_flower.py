@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from precad.lab.bench import flower as bench
-from precad.lab.bench import flower_apps as bench_apps
 from tests.messages import says
 
 APPS = {
-    "plain": bench_apps.plain,
-    "simulated": bench_apps.simulated,
-    "deployed": lambda folder, clients: bench_apps.deployed(folder, clients, Path("a.toml")),
-    "secagg": bench_apps.secagg,
+    "plain": bench.plain,
+    "simulated": bench.simulated,
+    "deployed": lambda folder, clients: bench.deployed(folder, clients, Path("a.toml")),
+    "secagg": bench.secagg,
 }
 
 

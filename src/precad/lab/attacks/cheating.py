@@ -30,6 +30,7 @@ from precad.simulation.forging import (
     near_half,
     null_norm,
     scaled,
+    square_roots,
     wrapped,
 )
 
@@ -42,6 +43,11 @@ class Cheat:
     submit: Callable[[Round, str], Submission]
     expected: Reason = Reason.INVALID
     only_proof: bool = False
+
+
+def _right(round_: Round, client: str) -> Submission:
+    """A submission with nothing false in it."""
+    return forge(round_, client, honest(round_))
 
 
 def _vector(name: str, make: Callable[[Round], FieldVector]) -> Cheat:
@@ -57,9 +63,14 @@ def _claims(name: str, make: Callable[[Shape], dict[str, Edit]]) -> Cheat:
     return Cheat(name, submit, only_proof=True)
 
 
-def _after(name: str, expected: Reason, change: Callable[[Round, Submission], Submission]) -> Cheat:
-    """An honest submission, changed on its way."""
-    return Cheat(name, lambda round_, client: change(round_, forge(round_, client, honest(round_))), expected)
+def _after(name: str, expected: Reason, change: Callable[[Submission], Submission]) -> Cheat:
+    """A right submission, changed on its way."""
+    return Cheat(name, lambda round_, client: change(_right(round_, client)), expected)
+
+
+def _mixed(name: str, mix: Callable[[Submission, Submission], Submission]) -> Cheat:
+    """Parts of two right submissions of one client, whose secrets differ."""
+    return Cheat(name, lambda round_, client: mix(_right(round_, client), _right(round_, client)), Reason.COMMITMENT)
 
 
 def _plus(at: int, error: int) -> Edit:
@@ -80,9 +91,8 @@ def _projections_plus(shape: Shape, errors: dict[int, int]) -> Edit:
 
     def edit(bits: FieldVector) -> None:
         for row, error in errors.items():
-            place = slice(
-                shape.norm_bits + row * shape.projection_bits, shape.norm_bits + (row + 1) * shape.projection_bits
-            )
+            start = shape.norm_bits + row * shape.projection_bits
+            place = slice(start, start + shape.projection_bits)
             value = sum(int(bit) << i for i, bit in enumerate(bits[place])) + error
             bits[place] = [value >> i & 1 for i in range(shape.projection_bits)]
 
@@ -100,8 +110,7 @@ def _cancelling_non_bits(round_: Round, client: str) -> Submission:
         for c in range(2, 1000):  # a + first·b + second·c = rest, and a² − a + b² − b + c² − c = 0: a quadratic in b
             t = rest - second * c
             qa, qb, qc = first * first + 1, first - 1 - 2 * first * t, t * t - t + c * c - c
-            root = pow(qb * qb - 4 * qa * qc, (P + 1) // 4, P)
-            if (root * root - qb * qb + 4 * qa * qc) % P == 0:
+            for root in square_roots(qb * qb - 4 * qa * qc):
                 b = (root - qb) * pow(2 * qa, -1, P) % P
                 bits[0], bits[M], bits[2 * M] = (t - first * b) % P, b, c
                 return
@@ -118,74 +127,38 @@ def _false_h(error: int) -> Callable[[Round, str], Submission]:
     return submit
 
 
-def _right_proof_of_another(round_: Round, client: str) -> Submission:
-    return forge(round_, client, scaled(round_, 10), proof_of=honest(round_))
-
-
 def _ground(round_: Round, client: str) -> Submission:
-    x, secrets = best_ground_salts(round_, client, 10_000)
-    return forge(round_, client, x, secrets=secrets)
-
-
-def _known(round_: Round, client: str) -> Submission:
-    return forge(round_, client, known_projections(round_, client), h=0)
-
-
-def _elsewhere(**changes: object) -> Callable[[Round, str], Submission]:
-    def submit(round_: Round, client: str) -> Submission:
-        return forge(replace(round_, **changes), client, honest(round_))  # type: ignore[arg-type]
-
-    return submit
-
-
-def _relabelled(round_: Round, client: str) -> Submission:
-    """A submission made for another client, with its name changed in the header."""
-    other = forge(round_, client + "'", honest(round_))
-    return replace(other, header=encode(replace(decode(other.header, Header), client=client)))
-
-
-def _foreign_part(name: str) -> Callable[[Round, Submission], Submission]:
-    def change(round_: Round, sent: Submission) -> Submission:
-        other = forge(round_, decode(sent.header, Header).client, honest(round_))
-        return replace(sent, **{name: getattr(other, name)})
-
-    return change
+    x = wrapped(round_, 1)
+    return forge(round_, client, x, secrets=best_ground_salts(round_, client, x, 10_000))
 
 
 def _resized(dim: Callable[[int], int]) -> Callable[[Round, str], Submission]:
     """A submission that is right in every way, for a model of another size."""
-
-    def submit(round_: Round, client: str) -> Submission:
-        other = replace(round_, params=replace(round_.params, dim=dim(round_.params.dim)))
-        return forge(other, client, honest(other))
-
-    return submit
+    return lambda round_, client: _right(
+        replace(round_, params=replace(round_.params, dim=dim(round_.params.dim))), client
+    )
 
 
 def _non_canonical(at: int, k: int) -> Callable[[Round, str], Submission]:
     """Add k·p to a word of A's share, commit to that, and prove all the rest."""
 
-    def submit(round_: Round, client: str) -> Submission:
-        def edit(words: FieldVector) -> None:
-            words[at] += np.uint64(k * P)
+    def edit(words: FieldVector) -> None:
+        words[at] += np.uint64(k * P)
 
-        return forge(round_, client, honest(round_), edit_share=edit)
-
-    return submit
+    return lambda round_, client: forge(round_, client, honest(round_), edit_share=edit)
 
 
-def _false_commitment(name: str) -> Callable[[Round, Submission], Submission]:
-    def change(_round: Round, sent: Submission) -> Submission:
-        changes: dict[str, Any] = {name: digest(b"precad cheat")}
-        return replace(sent, header=encode(replace(decode(sent.header, Header), **changes)))
-
-    return change
+def _relabelled(sent: Submission, **changes: Any) -> Submission:
+    """The same parts under a header with some fields changed."""
+    return replace(sent, header=encode(replace(decode(sent.header, Header), **changes)))
 
 
-def _false_seed(_round: Round, sent: Submission) -> Submission:
+def _reseeded(sent: Submission) -> Submission:
     part = replace(decode(sent.part_b, PartB), seed=ClientSecrets.fresh().seed_b)
     return replace(sent, part_b=encode(part))
 
+
+_FALSE = digest(b"precad cheat")
 
 CHEATS: tuple[Cheat, ...] = (
     _vector("norm C plus one", just_over),
@@ -195,9 +168,11 @@ CHEATS: tuple[Cheat, ...] = (
     *(_vector(f"{n} wrapped entries", partial(wrapped, count=n)) for n in (2, 3, 10, 100)),
     *(_vector(f"entries at p/2 + {offset}", partial(near_half, offset=offset)) for offset in (-5, 0, 1)),
     _vector("x·x ≡ 0", null_norm),
-    Cheat("projections of a Z that is not used", _known),
+    Cheat("projections of a Z that is not used", lambda r, c: forge(r, c, known_projections(r, c), h=0)),
     Cheat("salts ground through 10,000 tries", _ground),
-    Cheat("right proof of another vector", _right_proof_of_another, only_proof=True),
+    Cheat(
+        "right proof of another vector", lambda r, c: forge(r, c, scaled(r, 10), proof_of=honest(r)), only_proof=True
+    ),
     Cheat("non-bits that cancel between wires", _cancelling_non_bits, only_proof=True),
     _claims("a bit that is 2", lambda _: {"edit_bits": _two_for_a_bit}),
     _claims("a norm bit off by one", lambda _: {"edit_bits": _plus(0, 1)}),
@@ -211,11 +186,11 @@ CHEATS: tuple[Cheat, ...] = (
     _claims("the last P_n off by one", lambda s: {"edit_tail": _plus(s.tail - 1, 1)}),
     Cheat("h off by one", _false_h(1), only_proof=True),
     Cheat("h far off", _false_h(1 << 40)),
-    Cheat("of another round", _elsewhere(number=12_345), Reason.FOREIGN),
-    Cheat("of another task", _elsewhere(task=digest(b"precad cheat", b"task")), Reason.FOREIGN),
-    Cheat("of another model", _elsewhere(model=digest(b"precad cheat", b"model")), Reason.FOREIGN),
-    Cheat("of another client", lambda r, c: forge(r, c + "'", honest(r)), Reason.FOREIGN),
-    Cheat("of another client, relabelled", _relabelled),
+    Cheat("of another round", lambda r, c: _right(replace(r, number=12_345), c), Reason.FOREIGN),
+    Cheat("of another task", lambda r, c: _right(replace(r, task=_FALSE), c), Reason.FOREIGN),
+    Cheat("of another model", lambda r, c: _right(replace(r, model=_FALSE), c), Reason.FOREIGN),
+    Cheat("of another client", lambda r, c: _right(r, c + "'"), Reason.FOREIGN),
+    Cheat("of another client, relabelled", lambda r, c: _relabelled(_right(r, c + "'"), client=c)),
     Cheat("share one entry short", _resized(lambda d: d - 1), Reason.MALFORMED),
     Cheat("share one entry long", _resized(lambda d: d + 1), Reason.MALFORMED),
     Cheat("share twice as long", _resized(lambda d: 2 * d), Reason.MALFORMED),
@@ -224,17 +199,17 @@ CHEATS: tuple[Cheat, ...] = (
         for where, at in {"x_1": 0, "x_d": -2, "h": -1}.items()
         for k in (1, 7)
     ),
-    _after("parts swapped", Reason.MALFORMED, lambda _, s: replace(s, part_a=s.part_b, part_b=s.part_a)),
-    _after("part A of another submission", Reason.COMMITMENT, _foreign_part("part_a")),
-    _after("part B of another submission", Reason.COMMITMENT, _foreign_part("part_b")),
-    _after("false commitment to A's share", Reason.COMMITMENT, _false_commitment("commitment_a")),
-    _after("false commitment to B's share", Reason.COMMITMENT, _false_commitment("commitment_b")),
-    _after("another seed for B", Reason.COMMITMENT, _false_seed),
-    _after("no part A", Reason.MALFORMED, lambda _, s: replace(s, part_a=b"")),
-    _after("no part B", Reason.MALFORMED, lambda _, s: replace(s, part_b=b"")),
-    _after("part A cut off", Reason.MALFORMED, lambda _, s: replace(s, part_a=s.part_a[:-8])),
-    _after("bytes after the end", Reason.MALFORMED, lambda _, s: replace(s, part_a=s.part_a + bytes(8))),
-    _after("garbage", Reason.MALFORMED, lambda _, s: Submission(s.header[::-1], s.part_a[::-1], s.part_b[::-1])),
+    _after("parts swapped", Reason.MALFORMED, lambda s: replace(s, part_a=s.part_b, part_b=s.part_a)),
+    _mixed("part A of another submission", lambda s, other: replace(s, part_a=other.part_a)),
+    _mixed("part B of another submission", lambda s, other: replace(s, part_b=other.part_b)),
+    _after("false commitment to A's share", Reason.COMMITMENT, lambda s: _relabelled(s, commitment_a=_FALSE)),
+    _after("false commitment to B's share", Reason.COMMITMENT, lambda s: _relabelled(s, commitment_b=_FALSE)),
+    _after("another seed for B", Reason.COMMITMENT, _reseeded),
+    _after("no part A", Reason.MALFORMED, lambda s: replace(s, part_a=b"")),
+    _after("no part B", Reason.MALFORMED, lambda s: replace(s, part_b=b"")),
+    _after("part A cut off", Reason.MALFORMED, lambda s: replace(s, part_a=s.part_a[:-8])),
+    _after("bytes after the end", Reason.MALFORMED, lambda s: replace(s, part_a=s.part_a + bytes(8))),
+    _after("garbage", Reason.MALFORMED, lambda s: Submission(s.header[::-1], s.part_a[::-1], s.part_b[::-1])),
 )
 """Every way to cheat that we know."""
 

@@ -35,7 +35,6 @@ WARM_UP = 2
 """Rounds whose time is not counted: kernels are compiled in the first."""
 CLASSES = 10
 
-
 OnRow = Callable[[Experiment, Row], None]
 
 
@@ -81,7 +80,7 @@ def _run(batch: list[Experiment], rows: RowFile, workers: "list[Worker]", on_row
 
 
 class Worker:
-    """A process that waits for experiments."""
+    """A process that waits for experiments and makes their runs, one after the other."""
 
     def __init__(self, data: Path | None) -> None:
         self._data = data
@@ -94,7 +93,7 @@ class Worker:
         )
 
     def make(self, experiment: Experiment) -> Row:
-        """One run. Its error is raised here."""
+        """Make one run; an error of the process is raised here."""
         job = {
             "config": tomllib.loads(to_toml(experiment.config)),
             "timed": experiment.timed,
@@ -106,17 +105,15 @@ class Worker:
             stdin.flush()  # type: ignore[union-attr]
         answer = stdout.readline()  # type: ignore[union-attr]
         if not answer:
-            raise PrecadError(
-                "the process of a run was ended, maybe for lack of memory; the rows so far are kept, "
-                "and the same command goes on"
-            )
+            why = "the process of a run was ended, maybe for lack of memory"
+            raise PrecadError(f"{why}; the rows so far are kept, and the same command goes on")
         told = json.loads(answer)
         if "error" in told:
             raise PrecadError(told["error"])
         return Row(**told)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it does at the moment."""
         self._process.kill()
         self._process.wait()
 
@@ -134,29 +131,24 @@ def play(experiment: Experiment, data: Path | None) -> Row:
     randomness = Randomness.repeatable(config.seed)
     task = malicious.build(config, data, randomness)
     trainer = Trainer(task, config.training, randomness, ideal=not experiment.timed)
-    rounds, accuracy, backdoor = list[int](), list[float](), list[float]()
-    outcomes, diverged = list[Outcome](), None
+    looks, outcomes, diverged = list[tuple[int, float, float]](), list[Outcome](), None
     try:
         for outcome in trainer.rounds():
             outcomes.append(outcome)
             last = outcome.round == config.training.rounds
             if last or (outcome.round % config.evaluate_every == 0 and not experiment.timed):
-                rounds.append(outcome.round)
-                accuracy.append(trainer.score().accuracy or 0.0)
-                if task.backdoor is not None:
-                    backdoor.append(trainer.backdoor_score().accuracy or 0.0)
+                backdoor = 0.0 if task.backdoor is None else trainer.backdoor_score().accuracy or 0.0
+                looks.append((outcome.round, trainer.score().accuracy or 0.0, backdoor))
     except DivergedError:
         diverged = trainer.progress.round + 1
-        rounds.append(config.training.rounds)
-        accuracy.append(1 / CLASSES)
-        backdoor += [1 / CLASSES] if task.backdoor is not None else []
+        looks.append((config.training.rounds, 1 / CLASSES, 1 / CLASSES))
     stages = _mean_seconds(outcomes)
     return Row(
         key=experiment.key,
         config=tomllib.loads(to_toml(config)),
-        rounds=rounds,
-        accuracy=accuracy,
-        backdoor=backdoor,
+        rounds=[at for at, _, _ in looks],
+        accuracy=[main for _, main, _ in looks],
+        backdoor=[] if task.backdoor is None else [backdoor for _, _, backdoor in looks],
         participations=int(trainer.progress.participations.max()),
         rejected=sum(len(outcome.rejected) for outcome in outcomes),
         round_seconds=sum(stages.values()),
