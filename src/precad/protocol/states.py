@@ -85,6 +85,8 @@ class Closing:
     round: Round
     role: Role
     headers: Mapping[str, Header]
+    digests: Mapping[str, Digest]
+    """H of each header."""
     pins: Pins
 
 
@@ -198,18 +200,17 @@ def close(state: Collecting, headers: Iterable[Header]) -> tuple[Closing, Close]
     for header in headers:
         if accepted.setdefault(header.client, header) is not header:
             raise ProtocolError("two submissions of one client to close with")
-    named = tuple(sorted(digests.header(header) for header in accepted.values()))
-    closing = Closing(state.round, state.role, accepted, state.pins)
-    return closing, Close(state.round.task, state.round.number, named)
+    named = {client: digests.header(header) for client, header in accepted.items()}
+    closing = Closing(state.round, state.role, accepted, named, state.pins)
+    return closing, Close(state.round.task, state.round.number, tuple(sorted(named.values())))
 
 
 def agree(state: Closing, peer: Close, nonce: Secret) -> tuple[Agreed, Nonce]:
     """Keep what both servers hold, to the last byte of the header; the digest D of the rest binds everything after."""
     if (peer.task, peer.round) != (state.round.task, state.round.number):
         raise ProtocolError("the other server closes another task or round")
-    theirs = frozenset(peer.headers)
-    own = {client: digests.header(header) for client, header in state.headers.items()}
-    headers = {client: state.headers[client] for client in own if own[client] in theirs}
+    theirs, own = frozenset(peer.headers), state.digests
+    headers = {client: header for client, header in state.headers.items() if own[client] in theirs}
     rejected = {client: Rejected(Reason.ONE_SIDED) for client in own if client not in headers}
     closed = digests.closed(state.round, (own[client] for client in headers))
     state.pins.pin("the closed set", closed)
