@@ -1,7 +1,6 @@
-"""The traces of a round in CONTRIBUTING.md: straight lines down the layers, of functions that exist."""
+"""The traces of a round in CONTRIBUTING.md: calls in their order, of functions that exist, never up a layer."""
 
 import re
-from itertools import pairwise
 
 import pytest
 
@@ -9,30 +8,37 @@ from tests.docs.pages import ROOT, defines
 from tests.test_layers import MAY_IMPORT
 
 SOURCE = ROOT / "src/precad"
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-TRACES = [re.findall(r"`([\w/]+\.py):([\w.]+)`", part) for part in re.split(r"^##+ ", TEXT, flags=re.MULTILINE)]
-each_trace = pytest.mark.parametrize("trace", [trace for trace in TRACES if trace], ids=["local", "deployed"])
+BLOCKS = re.findall(r"^```text trace\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
+LINE = re.compile(r"( *)([\w/]+\.py):([\w.]+)( {2,}\S.*)?$")
 
 
-@each_trace
-def test_every_function_exists(trace: list[tuple[str, str]]) -> None:
-    for file, name in trace:
-        assert defines(SOURCE / file, name), (file, name)
+def calls() -> list[tuple[str, str, str, str]]:
+    """(caller's file, file, name, caller's name) of every line that is indented under another."""
+    found, above = list[tuple[str, str, str, str]](), list[tuple[int, str, str]]()
+    for line in (line for block in BLOCKS for line in block.splitlines()):
+        match = LINE.match(line)
+        assert match is not None, line
+        depth, file, name = len(match[1]), match[2], match[3]
+        above = [caller for caller in above if caller[0] < depth]
+        assert bool(above) == bool(depth), f"nothing calls {line}"
+        if above:
+            found.append((above[-1][1], file, name, above[-1][2]))
+        above.append((depth, file, name))
+    return found
 
 
-@each_trace
-def test_the_layers_only_go_down(trace: list[tuple[str, str]]) -> None:
-    layers = [file.split("/")[0] for file, _ in trace]
-    order = list(dict.fromkeys(layers))
-    assert layers == sorted(layers, key=order.index)
-    for upper, lower in pairwise(order):
-        assert upper not in MAY_IMPORT[lower]
+def test_there_are_traces_of_both_kinds() -> None:
+    assert len(BLOCKS) == 3
+    assert len(calls()) > 40
 
 
-@each_trace
-def test_every_function_is_called_from_above(trace: list[tuple[str, str]]) -> None:
-    """The file of an earlier row names it, but for what Flower and the web server call in a process of its own."""
-    for place, (_, name) in enumerate(trace[1:], start=1):
-        call = re.compile(rf"\b{name.split('.')[-1]}\b[(,)]")
-        above = [(SOURCE / file).read_text() for file, _ in trace[:place]]
-        assert name in ("PrecadMod", "exchange_app") or any(map(call.search, above)), name
+@pytest.mark.parametrize(("file", "name"), re.findall(r"([\w/]+\.py):([\w.]+)", "".join(BLOCKS)))
+def test_every_function_exists(file: str, name: str) -> None:
+    assert defines(SOURCE / file, name)
+
+
+@pytest.mark.parametrize(("caller", "file", "name", "calling"), calls())
+def test_a_call_is_in_its_callers_file_and_never_goes_up(caller: str, file: str, name: str, calling: str) -> None:
+    upper, lower = caller.split("/")[0], file.split("/")[0]
+    assert lower == upper or lower in MAY_IMPORT[upper], (calling, name)
+    assert re.search(rf"\b{name.split('.')[-1]}\b", (SOURCE / caller).read_text()), (calling, name)
