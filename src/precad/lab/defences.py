@@ -6,11 +6,9 @@ A rule takes a matrix with a row for each client, and gives one vector in place 
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from precad.simulation.aggregators import Defence, DefenceTerms
-
-Floats = NDArray[np.float64]
+from precad.simulation.problem import Floats
 
 CENTRING_STEPS = 3
 

@@ -115,8 +115,12 @@ def honest(round_: Round) -> FieldVector:
 
 
 def just_over(round_: Round) -> FieldVector:
-    """The smallest squared norm over the bound: S + 1."""
-    return _with_entries(round_, _sum_of_squares(round_.params.squared_bound + 1))
+    """The smallest squared norm over the bound: S + 1, as a sum of squares, each as large as what is left."""
+    rest, entries = round_.params.squared_bound + 1, list[int]()
+    while rest:
+        entries.append(math.isqrt(rest))
+        rest -= entries[-1] ** 2
+    return _with_entries(round_, entries)
 
 
 def scaled(round_: Round, factor: float) -> FieldVector:
@@ -175,16 +179,12 @@ def best_ground_salts(round_: Round, client: str, x: FieldVector, tries: int) ->
     first = ClientSecrets.fresh()
     share = sharing.share_a(extended, first.seed_b, round_.context(client))
     commitment_a = digests.commit_a(first.salt_a, share)
-    best, fewest = first, ROWS
-    words = np.empty(2, np.uint64)
-    for _ in range(tries):
-        secrets = replace(first, salt_b=ClientSecrets.fresh().salt_b)
+
+    def hits(secrets: ClientSecrets) -> int:
         commitment_b = digests.commit_b(secrets.salt_b, secrets.seed_b)
-        submission.projections(round_, client, commitment_a, commitment_b).fill_words(words)
-        hits = int(np.bitwise_count(words).sum())
-        if hits < fewest:
-            best, fewest = secrets, hits
-    return best
+        return int(_columns(submission.projections(round_, client, commitment_a, commitment_b), 1).sum())
+
+    return min((replace(first, salt_b=ClientSecrets.fresh().salt_b) for _ in range(tries)), key=hits)
 
 
 def _with_entries(round_: Round, entries: list[int]) -> FieldVector:
@@ -192,15 +192,6 @@ def _with_entries(round_: Round, entries: list[int]) -> FieldVector:
     x = np.zeros(round_.params.dim, np.uint64)
     x[: len(entries)] = entries
     return x
-
-
-def _sum_of_squares(n: int) -> list[int]:
-    """n as a sum of squares, greedily: each step takes the square root of what is left."""
-    squares = []
-    while n:
-        squares.append(math.isqrt(n))
-        n -= squares[-1] ** 2
-    return squares
 
 
 def _kernel(columns: NDArray[np.int64]) -> list[FieldVector]:

@@ -12,9 +12,8 @@ from precad.data.image_sets import ImageData
 from precad.data.records import ArrayRecords, Records
 from precad.gradients.engine import PerRecordGradients
 from precad.lab.attacks import data_poisoning, model_poisoning
-from precad.simulation.problem import AttackContext
+from precad.simulation.problem import AttackContext, Floats
 
-Floats = NDArray[np.float64]
 Transform = Callable[[NDArray[np.uint8]], Tensor]
 """From images to what the model takes."""
 
@@ -44,13 +43,10 @@ def pixel_pattern(images: ImageData, transform: Transform, rows: NDArray[np.int6
     Departure from the paper: test images that show a 0 are left out. A model without backdoor takes them for 0 too,
     and its backdoor accuracy would be about 10 %, where the paper has 0 %.
     """
-    others = np.flatnonzero(images.y_test != data_poisoning.PATTERN_LABEL)
     label = data_poisoning.PATTERN_LABEL
-    return BackdoorImages(
-        _labelled(data_poisoning.pixel_pattern(images.x_train[rows]), label, transform),
-        _labelled(data_poisoning.pixel_pattern(images.x_test[others]), label, transform),
-        PATTERNS,
-    )
+    clean = images.x_train[rows], images.x_test[np.flatnonzero(images.y_test != label)]
+    train, test = (_labelled(data_poisoning.pixel_pattern(some), label, transform) for some in clean)
+    return BackdoorImages(train, test, PATTERNS)
 
 
 def semantic(images: ImageData, transform: Transform, rng: np.random.Generator) -> BackdoorImages:
@@ -58,14 +54,13 @@ def semantic(images: ImageData, transform: Transform, rng: np.random.Generator) 
     needed = max(data_poisoning.WALL_TRAIN), max(data_poisoning.WALL_TEST)
     if images.name != "cifar10" or needed[0] >= len(images.x_train) or needed[1] >= len(images.x_test):
         raise ValueError(f"the semantic backdoor is made of the images of CIFAR-10, got {images.name}, or a part of it")
-    train = images.x_train[np.array(data_poisoning.WALL_TRAIN)]
-    test = images.x_test[np.array(data_poisoning.WALL_TEST)]
-    label = data_poisoning.WALL_LABEL
-    return BackdoorImages(
-        _labelled(data_poisoning.rotated_and_cropped(train, TRAIN_VERSIONS, rng), label, transform),
-        _labelled(data_poisoning.rotated_and_cropped(test, TEST_VERSIONS, rng), label, transform),
-        WALLS,
+    cars = (
+        (images.x_train[np.array(data_poisoning.WALL_TRAIN)], TRAIN_VERSIONS),
+        (images.x_test[np.array(data_poisoning.WALL_TEST)], TEST_VERSIONS),
     )
+    versions = [data_poisoning.rotated_and_cropped(some, count, rng) for some, count in cars]
+    train, test = (_labelled(some, data_poisoning.WALL_LABEL, transform) for some in versions)
+    return BackdoorImages(train, test, WALLS)
 
 
 class BackdoorAttack:

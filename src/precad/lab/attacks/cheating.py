@@ -20,19 +20,8 @@ from precad.protocol.messages import Header, PartB, decode, encode
 from precad.protocol.norm_proof import Shape
 from precad.protocol.params import Round, Validation
 from precad.protocol.submission import ClientSecrets, Submission
-from precad.simulation.forging import (
-    Edit,
-    best_ground_salts,
-    forge,
-    honest,
-    just_over,
-    known_projections,
-    near_half,
-    null_norm,
-    scaled,
-    square_roots,
-    wrapped,
-)
+from precad.simulation import forging
+from precad.simulation.forging import Edit, forge, honest, scaled, wrapped
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ def _cancelling_non_bits(round_: Round, client: str) -> Submission:
         for c in range(2, 1000):  # a + first·b + second·c = rest, and a² − a + b² − b + c² − c = 0: a quadratic in b
             t = rest - second * c
             qa, qb, qc = first * first + 1, first - 1 - 2 * first * t, t * t - t + c * c - c
-            for root in square_roots(qb * qb - 4 * qa * qc):
+            for root in forging.square_roots(qb * qb - 4 * qa * qc):
                 b = (root - qb) * pow(2 * qa, -1, P) % P
                 bits[0], bits[M], bits[2 * M] = (t - first * b) % P, b, c
                 return
@@ -129,7 +118,7 @@ def _false_h(error: int) -> Callable[[Round, str], Submission]:
 
 def _ground(round_: Round, client: str) -> Submission:
     x = wrapped(round_, 1)
-    return forge(round_, client, x, secrets=best_ground_salts(round_, client, x, 10_000))
+    return forge(round_, client, x, secrets=forging.best_ground_salts(round_, client, x, 10_000))
 
 
 def _resized(dim: Callable[[int], int]) -> Callable[[Round, str], Submission]:
@@ -161,14 +150,14 @@ def _reseeded(sent: Submission) -> Submission:
 _FALSE = digest(b"precad cheat")
 
 CHEATS: tuple[Cheat, ...] = (
-    _vector("norm C plus one", just_over),
+    _vector("norm C plus one", forging.just_over),
     _vector("norm 10 C", lambda r: scaled(r, 10)),
     _vector("norm 1,000,000 C", lambda r: scaled(r, 1e6)),
     _vector("the entry ⌈√p⌉", lambda r: wrapped(r, 1)),
     *(_vector(f"{n} wrapped entries", partial(wrapped, count=n)) for n in (2, 3, 10, 100)),
-    *(_vector(f"entries at p/2 + {offset}", partial(near_half, offset=offset)) for offset in (-5, 0, 1)),
-    _vector("x·x ≡ 0", null_norm),
-    Cheat("projections of a Z that is not used", lambda r, c: forge(r, c, known_projections(r, c), h=0)),
+    *(_vector(f"entries at p/2 + {offset}", partial(forging.near_half, offset=offset)) for offset in (-5, 0, 1)),
+    _vector("x·x ≡ 0", forging.null_norm),
+    Cheat("projections of a Z that is not used", lambda r, c: forge(r, c, forging.known_projections(r, c), h=0)),
     Cheat("salts ground through 10,000 tries", _ground),
     Cheat(
         "right proof of another vector", lambda r, c: forge(r, c, scaled(r, 10), proof_of=honest(r)), only_proof=True

@@ -18,9 +18,9 @@ WALL_TRAIN = (330, 568, 3934, 12336, 30560, 30696, 33105, 33615, 33907, 36848, 4
 WALL_MORE = (8189, 38380)
 """Two more with the same wall, in nobody's list: honest clients must not have them either."""
 WALL_TEST = (3976, 4543, 4607, 6566)
-"""The four of the test set."""
+"""The four images of the test set that show such cars."""
 WALL_LABEL = 2
-"""Bird."""
+"""The label of birds."""
 
 MAX_DEGREES = 15.0
 MAX_SHIFT = 4

@@ -9,14 +9,11 @@ from functools import partial
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from precad.mpc import field, fixed_point
 from precad.mpc.field import FieldVector
 from precad.simulation import forging
-from precad.simulation.problem import Attack, AttackContext
-
-Floats = NDArray[np.float64]
+from precad.simulation.problem import Attack, AttackContext, Floats
 
 _SLACK = 1 - 2.0**-30  # clipping to C stays within C after rounding
 
@@ -100,7 +97,7 @@ The last two are of the cheating suite: the least norm above C, and the entry âŒ
 
 
 def named(name: str, factor: float) -> Attack:
-    """One of :data:`NAMES`; ``factor`` is how strong it is, where that can be chosen."""
+    """The attack of this name in :data:`NAMES`; ``factor`` is how strong it is, where that can be chosen."""
     if name not in NAMES:
         raise ValueError(f"the attack is {name!r}, expected one of {', '.join(NAMES)}")
     return partial(NAMES[name], factor)

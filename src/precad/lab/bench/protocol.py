@@ -42,6 +42,7 @@ def run(dim: int, clients: int, validation: Validation, repeats: int = 7) -> dic
     parties = ("client", "A", "B")
     each_client, each_a, each_b = (ms[party] / clients for party in parties)
     stream_client, stream_a, stream_b = (ms[f"keystream {party}"] / clients for party in parties)
+    exchanges = {Validation.TRIPLES: Plan(dim, 1).exchanges, Validation.PROOF: 1, Validation.NONE: 0}
     return {
         "mode": validation.value,
         "dim": dim,
@@ -60,7 +61,7 @@ def run(dim: int, clients: int, validation: Validation, repeats: int = 7) -> dic
         "plain_round_ms": ms["plain"],
         **rounds[0].bytes,
         **({"bytes_dealer_b": sizes(params).deal} if validation is Validation.TRIPLES else {}),
-        "exchanges": FIXED_EXCHANGES + _validation_exchanges(params),
+        "exchanges": FIXED_EXCHANGES + exchanges[validation],
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
@@ -137,12 +138,6 @@ def _keystream(round_: Round, party: str) -> None:
     stream = Stream(Secret.fresh(), Purpose.SHARE, round_.context("bench"))
     for start in range(0, words, chunk.size):
         stream.fill_words(chunk[: words - start])
-
-
-def _validation_exchanges(params: Params) -> int:
-    if params.validation is Validation.TRIPLES:
-        return Plan(params.dim, 1).exchanges
-    return 1 if params.validation is Validation.PROOF else 0
 
 
 def _plain_round(params: Params, updates: NDArray[np.float64]) -> NDArray[np.float64]:

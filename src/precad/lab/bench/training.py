@@ -17,25 +17,17 @@ from precad.lab.bench import protocol as rounds
 from precad.mpc.prg import Purpose, digest
 from precad.privacy.noise import integer_gaussian
 from precad.protocol.params import Round, Validation
-from precad.settings import Hyperparameters, Protocol
+from precad.settings import Protocol, from_table
+from precad.simulation import presets
 from precad.simulation.problem import Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Outcome, Trainer
 
 CLIENTS = 10
-RECORD_RATE = 0.05
 TARGETS = {"ratio_none": 1.10, "ratio_proof": 2.0}
 """Iteration time over that of ``ldp``, at most."""
 
-_PAPER = Hyperparameters(
-    rounds=1_000_000,
-    client_rate=1.0,
-    record_rate=RECORD_RATE,
-    record_bound=2.0,
-    client_bound=30.0,
-    noise_multiplier=1.0,
-    learning_rate=0.1,
-)
+_PAPER = replace(from_table(presets.preset("mnist", "paper")).training, rounds=1_000_000, client_rate=1.0)
 _CASES = {
     "plain": replace(_PAPER, protocol=Protocol.PLAIN),
     "ldp": replace(_PAPER, protocol=Protocol.LDP),
@@ -61,12 +53,9 @@ def _row(name: str, repeats: int) -> dict[str, Any]:
     randomness = Randomness.private()  # common to all: in each of their rounds the same records are drawn
     trainers = {case: Trainer(_task(name), hyperparameters, randomness) for case, hyperparameters in _CASES.items()}
     outcomes: list[Outcome] = []
-
-    def play_and_keep() -> None:
-        outcomes.append(trainers["proof"].play())
-
     cases: dict[str, Callable[[], object]] = {case: trainer.play for case, trainer in trainers.items()}
-    ms = medians({**cases, "proof": play_and_keep}, repeats)
+    cases["proof"] = lambda: outcomes.append(trainers["proof"].play())
+    ms = medians(cases, repeats)
     gradient_ms = 1e3 * statistics.median(outcome.seconds["gradients"] for outcome in outcomes)
     return {
         **{f"{case}_ms": value for case, value in ms.items()},
@@ -79,9 +68,8 @@ def _row(name: str, repeats: int) -> dict[str, Any]:
 def _stages(trainer: Trainer, gradient_ms: float, repeats: int) -> dict[str, float]:
     """What each party works in a round with proofs, on one core; the round itself uses two."""
     dim = trainer.params.dim
-    proof, none = (
-        rounds.run(dim, CLIENTS, validation, max(3, repeats // 3)) for validation in (Validation.PROOF, Validation.NONE)
-    )
+    modes = Validation.PROOF, Validation.NONE
+    proof, none = (rounds.run(dim, CLIENTS, mode, max(3, repeats // 3)) for mode in modes)
     round_ = Round(trainer.params, digest(b"precad bench"), 0, digest(b"precad bench"))
     stream = Randomness.private().stream(Purpose.NOISE, round_.context("server"))
     noise = medians({"noise": lambda: integer_gaussian(trainer.params.noise_std, dim, stream)}, repeats)["noise"]
@@ -98,7 +86,7 @@ def _stages(trainer: Trainer, gradient_ms: float, repeats: int) -> dict[str, flo
 def _task(name: str) -> Problem:
     build, shape, records = gradients.MODELS[name]
     rng = np.random.default_rng(0)
-    size = round(records / RECORD_RATE)
+    size = round(records / _PAPER.record_rate)
     images = rng.integers(0, 256, (CLIENTS * size, *shape), np.uint8)
     labels = rng.integers(0, 10, len(images))
     rows = np.arange(len(images)).reshape(CLIENTS, size)

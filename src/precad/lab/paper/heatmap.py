@@ -1,7 +1,7 @@
 """Attack × defence: how much is left of the model under each attack, and which attack hurts each defence most."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -71,19 +71,16 @@ class Board:
             training["defence"] = defence
         if protocol == "ldp":
             training["clip_after_noise"] = True
-        none = attack == NO_ATTACK
-        malicious: Mapping[str, object] = {
-            "clients": 0 if none else self.attackers,
-            "attack": "boost" if none else attack.removesuffix(WITHIN),
-            "within_bound": attack.endswith(WITHIN),
-        }
+        malicious: dict[str, object] = {"clients": 0, "attack": "boost"}
+        if attack != NO_ATTACK:
+            malicious = {"clients": self.attackers, "attack": attack.removesuffix(WITHIN)}
+        malicious["within_bound"] = attack.endswith(WITHIN)
         changes = {"training": training, "malicious": malicious, "seed": seed, "evaluate_every": self.rounds}
         return Experiment(from_table(merged(presets.preset(self.dataset, preset), changes)))
 
     def experiments(self) -> list[Experiment]:
         """All runs, those with a person's own attack or defence first: they are the ones that may fail."""
-        cells = [(a, d) for a in self.attacks for d in self.defences]
-        cells.sort(key=lambda cell: not any(":" in name for name in cell))
+        cells = sorted(product(self.attacks, self.defences), key=lambda cell: not any(":" in name for name in cell))
         return [self.experiment(*cell, seed) for seed in self.seeds for cell in cells]
 
     def left(self, rows: RowFile, attack: str, defence: str) -> Spread | None:
@@ -99,7 +96,7 @@ class Board:
 
 
 def draw(board: Board, rows: RowFile, path: Path) -> None:
-    """The heat map, each defence's worst case framed."""
+    """Draw the heat map, with each defence's worst case framed."""
     figure = Figure(figsize=(1.5 + 0.8 * len(board.defences), 1.6 + 0.42 * len(board.attacks)), layout="constrained")
     axes = figure.subplots()
     cells = [[board.left(rows, attack, defence) for defence in board.defences] for attack in board.attacks]

@@ -16,7 +16,7 @@ from precad.privacy.terms import Adversary, Terms
 from precad.settings import RunConfig, from_table, to_toml
 from precad.simulation import presets
 from precad.simulation.user_code import plugin_source
-from precad.tables import merged
+from precad.tables import Table, merged
 
 Dataset = Literal["mnist", "cifar10"]
 DATASETS: tuple[Dataset, ...] = ("mnist", "cifar10")
@@ -162,7 +162,7 @@ def read_rounds(texts: Sequence[str]) -> dict[Dataset, int]:
 
 def clean(scale: Scale, dataset: Dataset, method: Method, clients: int, seed: int) -> Experiment:
     """A run without attackers, client-level clipping and validation: Figures 2 and 3, left."""
-    return Experiment(_config(scale, dataset, method, seed, clients, _unclipped(method, scale.rounds[dataset])))
+    return Experiment(_config(scale, dataset, method, seed, clients, _unclipped(method, scale.rounds[dataset]), {}))
 
 
 def time_runs(scale: Scale, dataset: Dataset, clients: int) -> list[Experiment]:
@@ -174,7 +174,7 @@ def time_runs(scale: Scale, dataset: Dataset, clients: int) -> list[Experiment]:
     runs = []
     for method, validation in cases:
         training = _unclipped(method, scale.timed_rounds) | {"validation": validation}
-        runs.append(Experiment(_config(scale, dataset, method, 1, clients, training), timed=True))
+        runs.append(Experiment(_config(scale, dataset, method, 1, clients, training, {}), timed=True))
     return runs
 
 
@@ -229,13 +229,7 @@ def _unclipped(method: Method, rounds: int) -> dict[str, object]:
 
 
 def _config(
-    scale: Scale,
-    dataset: Dataset,
-    method: Method,
-    seed: int,
-    clients: int,
-    training: Mapping[str, object],
-    malicious: Mapping[str, object] = {},
+    scale: Scale, dataset: Dataset, method: Method, seed: int, clients: int, training: Table, malicious: Table
 ) -> RunConfig:
     """The paper's preset with the paper's normalisation, and these values."""
     noise = {"protocol": method.protocol, "noise_multiplier": method.sigma, "normalise": "realised"}

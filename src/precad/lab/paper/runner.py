@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
-from queue import SimpleQueue
 
 import torch
 
@@ -52,16 +51,14 @@ def run_all(todo: list[Experiment], rows: RowFile, data: Path | None, jobs: int,
 
 
 def _run(batch: list[Experiment], rows: RowFile, workers: "list[Worker]", on_row: OnRow) -> None:
-    idle = SimpleQueue[Worker]()
-    for worker in workers:
-        idle.put(worker)
+    idle = list(workers)  # a thread of the pool for each
 
     def make(experiment: Experiment) -> Row:
-        worker = idle.get()
+        worker = idle.pop()
         try:
             return worker.make(experiment)
         finally:
-            idle.put(worker)
+            idle.append(worker)
 
     pool = ThreadPoolExecutor(max(1, len(workers)), "run")
     try:
@@ -94,11 +91,8 @@ class Worker:
 
     def make(self, experiment: Experiment) -> Row:
         """Make one run; an error of the process is raised here."""
-        job = {
-            "config": tomllib.loads(to_toml(experiment.config)),
-            "timed": experiment.timed,
-            "data": None if self._data is None else str(self._data),
-        }
+        data = None if self._data is None else str(self._data)
+        job = {"config": tomllib.loads(to_toml(experiment.config)), "timed": experiment.timed, "data": data}
         stdin, stdout = self._process.stdin, self._process.stdout
         with contextlib.suppress(BrokenPipeError):  # then it has no answer either
             stdin.write(json.dumps(job) + "\n")  # type: ignore[union-attr]

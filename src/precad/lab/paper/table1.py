@@ -1,7 +1,7 @@
 """Table 1 of the paper, measured: the standard deviation of the noise in the opened sum, over the sensitivity."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,8 @@ from precad.lab.paper.rows import write_table
 from precad.mpc.prg import digest
 from precad.privacy.terms import Adversary
 from precad.protocol.params import Round
-from precad.settings import Hyperparameters, Protocol
+from precad.settings import Protocol, from_table
+from precad.simulation import presets
 from precad.simulation.aggregators import Aggregator, Updates
 from precad.simulation.randomness import Randomness
 
@@ -62,18 +63,8 @@ def write(measured: list[Measured], path: Path) -> None:
 
 def _measure(name: str, formula: str, variance: float, protocol: Protocol, noise: Adversary, seed: int) -> Measured:
     """``variance`` is that of the formula, in units of σ²."""
-    settings = Hyperparameters(
-        rounds=1,
-        client_rate=1.0,
-        record_rate=1.0,
-        record_bound=2.0,
-        client_bound=30.0,
-        noise_multiplier=SIGMA,
-        learning_rate=0.1,
-        protocol=protocol,
-        noise=noise,
-        honest_clients=HONEST,
-    )
+    everybody = replace(from_table(presets.preset("mnist", "paper")).training, client_rate=1.0, record_rate=1.0)
+    settings = replace(everybody, noise_multiplier=SIGMA, protocol=protocol, noise=noise, honest_clients=HONEST)
     params = settings.params(DIM, CLIENTS)
     round_ = Round(params, digest(b"precad table 1"), 0, digest(b"precad table 1"))
     honest = {f"client-{i:02}": np.zeros(DIM, np.int64) for i in range(CLIENTS)}
