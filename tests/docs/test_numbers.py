@@ -84,8 +84,10 @@ def test_the_demo_of_the_readme() -> None:
     from precad.simulation.presets import preset
 
     table = preset("digits", "recommended")
-    words = f"{table['task']['clients']} clients of different\ndata, one of which boosts its update"
-    assert words in (ROOT / "README.md").read_text()
+    assert (
+        f"{table['task']['clients']} clients with\ndifferent data, one of them malicious"
+        in (ROOT / "README.md").read_text()
+    )
     config = from_table(table)
     assert (config.malicious.clients, config.malicious.attack) == (1, "boost")
 

@@ -1,6 +1,6 @@
 """What a server may not forget: one SQLite file, written to the disk before any byte that depends on it leaves.
 
-A round's state is not stored: its inputs are, and :mod:`precad.deployment.server` replays them. ``pins`` is the durable
+A round's state is not stored: its inputs are, and :mod:`precad.deployment.replay` replays them. ``pins`` is the durable
 form of :class:`precad.mpc.single_use.Pins`: the first value of each kind stands for ever, in this process and in every
 later one. Updates' shares, seeds and sealed parts are overwritten with zeros when their round ends.
 """

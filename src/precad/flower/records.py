@@ -1,4 +1,4 @@
-"""The client of a task by record: Algorithm 2 in place of an app's own training (paper: Algorithm 2, lines 2 to 6).
+"""The client of a task by record: Algorithm 2 in place of an app's own training (paper: Algorithm 2, lines 1 to 6).
 
 ``return record_update(message, Net(), nn.functional.cross_entropy, inputs, targets)`` is the body of ``@app.train()``.
 R, p and the grid come from the client's own copy of the task, by way of :class:`precad.flower.PrecadMod`.

@@ -90,7 +90,10 @@ def rigorous(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bo
 
 
 def as_in_the_paper(threat: Threat, clean_loss: float, largest_loss: float = 1.0) -> Bounds:
-    """Theorem 2: group privacy of the asymptotic μ = q·√(T·(e^{1/σ̃²} − 1)). Too small to be a bound."""
+    """Theorem 2: group privacy of the asymptotic μ = q·√(T·(e^{1/σ̃²} − 1)). Too small to be a bound.
+
+    The paper takes ε ≥ 0; any real ε is as valid, and gives bounds that are at least as close.
+    """
     _check_loss(clean_loss, largest_loss)
     if threat.noise < 0.045:  # μ is astronomical: the bound is B
         return Bounds(0.0, largest_loss, True)

@@ -20,10 +20,10 @@ _MAX_BITS = 26
 def add_clipped(gradients: NDArray[np.float32], bound: float, fractional_bits: int, total: NDArray[np.int64]) -> None:
     """Clip every row of ``gradients`` to R = ``bound``, truncate it to the grid, and add it to ``total``.
 
-    A row that is not finite counts as 0. Paper: Algorithm 2, lines 3 to 5. Guarantee: each row adds integers of
-    squared norm at most ⌊(R·2^f)²⌋, as proved in ``encode_clipped`` and checked here: truncated floats are integers,
-    and float64 adds their squares exactly up to 2^53 > (R·2^f)²; past that it rounds monotonically, so that no
-    violation goes unseen. The sum of the rows is exact too, as it stays below 2^53 for up to 2^27 rows.
+    A row that is not finite counts as 0. Paper: Algorithm 2, line 4, and the sum of line 6. Guarantee: each row adds
+    integers of squared norm at most ⌊(R·2^f)²⌋, as proved in ``encode_clipped`` and checked here: truncated floats are
+    integers, and float64 adds their squares exactly up to 2^53 > (R·2^f)²; past that it rounds monotonically, so that
+    no violation goes unseen. The sum of the rows is exact too, as it stays below 2^53 for up to 2^27 rows.
     """
     check_record_bound(bound, fractional_bits)
     if gradients.dtype != np.float32 or gradients.ndim != 2 or not gradients.flags.c_contiguous:

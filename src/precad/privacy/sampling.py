@@ -1,4 +1,4 @@
-"""Poisson samples, of clients and of records (paper, Algorithm 1, line 2, and Algorithm 2, line 2; PROTOCOL §2).
+"""Poisson samples, of clients and of records (paper, Algorithm 1, line 2, and Algorithm 2, line 1; PROTOCOL §2).
 
 Amplification by sampling rests on the sample being unpredictable, so it is drawn like a secret: from the cryptographic
 stream, not from a simulation's generator.

@@ -1,4 +1,4 @@
-"""Step 3, the servers: the sum of the valid shares plus noise (paper, Algorithm 1, line 5; PROTOCOL §6)."""
+"""The servers: the sum of the valid shares plus noise (paper, Algorithm 1, line 5; PROTOCOL §6)."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""One round in memory: Algorithms 1 and 2 of the paper from line to line, over n clients and two servers.
+"""One round in memory: Algorithm 1 of the paper, lines 3 to 6, over n submissions and two servers.
 
 It drives ``states.py``, the same steps that a deployed server takes, so that local training, benchmarks and tests run
 under the same checks and the same pins.

@@ -1,4 +1,4 @@
-"""Step 1, the client: an update becomes two parts, one for each server (paper, Algorithm 2, line 8; PROTOCOL §4)."""
+"""The client: an update becomes two parts, one for each server (paper, Algorithm 2, line 8; PROTOCOL §4)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Step 4: the noisy sum becomes the next model (paper, Algorithm 1, line 6; PROTOCOL §2).
+"""The noisy sum becomes the next model (paper, Algorithm 1, line 6; PROTOCOL §2).
 
 Simulation and both servers call these functions, and no others, so that they get the same bits: everything here is a
 fixed sequence of IEEE operations. Whatever a server makes of the noisy sum is post-processing and costs no privacy, so

@@ -75,7 +75,7 @@ class SimulatedClients:
             yield Updates({}, {context.client: self._attacked(context) for context in contexts})
 
     def _honest(self, round_: Round, names: tuple[str, ...], theta: Floats) -> Updates:
-        """Algorithm 2, lines 2 to 7."""
+        """Algorithm 2, lines 1 to 7."""
         f, bound = round_.params.fractional_bits, round_.params.client_bound
         deltas = -self._sums(round_, names, theta)
         if self._hyperparameters.protocol is Protocol.PLAIN:
@@ -87,7 +87,7 @@ class SimulatedClients:
         return Updates(dict(zip(names, clipped, strict=True)), {})
 
     def _delta(self, round_: Round, name: str, theta: Floats) -> Floats:
-        """Algorithm 2, lines 2 to 6."""
+        """Algorithm 2, lines 1 to 6."""
         delta: Floats = self._decoded(round_, -self._sums(round_, (name,), theta))[0]
         return delta
 
@@ -106,7 +106,7 @@ class SimulatedClients:
         self._sums_of(dict.fromkeys(names, np.zeros(1, np.int64)), theta, 0)
 
     def _sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
-        """Algorithm 2, lines 2 to 6, for several clients in one pass: the sums of their samples' gradients."""
+        """Algorithm 2, lines 1 to 5, for several clients in one pass: the sums of their samples' gradients."""
         samples = {}
         for name in names:
             stream = self._randomness.stream(Purpose.SAMPLE, Context(SAMPLES, round_.number, name))

@@ -1,6 +1,6 @@
 """A forger as strong as the protocol lets it be: every claim it can make true it makes true.
 
-So a false vector is caught by the one check that is there to catch it. Used by ``cheating.py``.
+So a false vector is caught by the one check that is there to catch it.
 """
 
 import math

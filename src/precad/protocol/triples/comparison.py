@@ -1,7 +1,7 @@
 """The comparison gate: shared bits against public numbers, 64 comparisons in a word (PROTOCOL §5).
 
 Both circuits here are trees of AND gates. A circuit gives the operands of its next layer, and takes their products;
-how the servers multiply, and that they must exchange a message to do it, is not its business (``triples.py``).
+how the servers multiply, and that they must exchange a message to do it, is not its business (``beaver.py``).
 """
 
 from collections.abc import Iterator
