@@ -32,9 +32,7 @@ def centred_clipping(updates: Floats, bound: float) -> Floats:
     starts from the last round's aggregate of the clients' momenta. Clients that come and go have no momenta, so ours
     starts from 0 in every round, and makes up for it by iterating.
     """
-    _check_updates(updates)
-    _check_bound(bound)
-    centre = np.zeros(updates.shape[1])
+    centre = np.zeros(updates.shape[1:])
     for _ in range(CENTRING_STEPS):
         centre = centre + norm_clipping(updates - centre, bound)
     return centre
@@ -144,7 +142,7 @@ def _scores(distances: Floats, malicious: int) -> Floats:
 
 
 def _check_updates(updates: Floats) -> int:
-    """The number of clients."""
+    """Refuse what is no matrix of updates; the number of clients in it."""
     if updates.ndim != 2 or len(updates) == 0:
         raise ValueError(f"updates must be a matrix with a row for each client, got shape {updates.shape}")
     return len(updates)

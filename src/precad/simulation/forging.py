@@ -96,7 +96,7 @@ def _forged_tail(
 
 
 def _project(x: FieldVector, z: Stream) -> list[int]:
-    """Z·x mod p."""
+    """The 128 entries of Z·x mod p."""
     columns = _columns(z, x.size)
     low, high = (x & np.uint64(0xFFFFFFFF)).astype(np.int64), (x >> np.uint64(32)).astype(np.int64)
     return [(int(a) + (int(b) << 32)) % P for a, b in zip(low @ columns, high @ columns, strict=True)]

@@ -56,7 +56,7 @@ class Evidence:
     get: Callable[[Experiment], Row | None]
 
     def clean(self, method: Method, clients: int) -> Values:
-        """The accuracy without attackers."""
+        """The accuracy of the runs without attackers."""
         rows = self._by_seed(lambda seed: plan.clean(self.scale, self.dataset, method, clients, seed))
         return {seed: row.final_accuracy for seed, row in rows.items()}
 
@@ -118,9 +118,8 @@ def pushed(sentence: str, attacked: Values, control: Values, limit: float) -> Cl
     if value is None:
         return Claim(sentence, rule)
     ours = f"{value.percent()}; without attackers: {'–' if without is None else without.percent()}"
-    if value.mean <= limit:
-        return Claim(sentence, rule, ours, Verdict.FAILS)
-    return Claim(sentence, rule, ours, Verdict.HOLDS if without and without.mean < ABSENT else Verdict.UNTESTED)
+    tells = value.mean <= limit or (without is not None and without.mean < ABSENT)
+    return Claim(sentence, rule, ours, Verdict.of(value.mean > limit if tells else None))
 
 
 def _judged(

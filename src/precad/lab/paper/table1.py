@@ -38,11 +38,10 @@ class Measured:
 
 def measure(seed: int) -> list[Measured]:
     """One round of each protocol; PRECAD's with all its cryptography."""
-    n, tau = CLIENTS, HONEST
     return [
         _measure("CDP", "σ", 1, Protocol.CDP, Adversary.SERVER, seed),
-        _measure("LDP", "√n·σ", n, Protocol.LDP, Adversary.SERVER, seed),
-        _measure("DDP", "√(n/τ)·σ", n / tau, Protocol.DDP, Adversary.SERVER, seed),
+        _measure("LDP", "√n·σ", CLIENTS, Protocol.LDP, Adversary.SERVER, seed),
+        _measure("DDP", "√(n/τ)·σ", CLIENTS / HONEST, Protocol.DDP, Adversary.SERVER, seed),
         _measure("PRECAD, against a server", "√2·σ", 2, Protocol.PRECAD, Adversary.SERVER, seed),
         _measure("PRECAD, against clients", "σ", 1, Protocol.PRECAD, Adversary.CLIENTS, seed),
     ]
