@@ -15,8 +15,6 @@ from precad.protocol.update import Optimiser, Schedule, normaliser
 from precad.tables import Table, build, choose, to_table
 
 NOT_PRIVATE = "repeatable by its seed: for research; the noise of this run is not private"
-Split = Literal["shards", "dirichlet", "iid"]
-ModelName = Literal["auto", "linear", "frequencies"]
 
 
 class Protocol(Enum):
@@ -190,14 +188,14 @@ class TaskConfig:
 
     dataset: str = "digits"
     """digits, mnist, fashion or cifar10; or ``module:function``, which gets these values and returns a ``Problem``."""
-    model: ModelName = "auto"
+    model: Literal["auto", "linear", "frequencies"] = "auto"
     """The paper's network for the data set, a linear model, or one without bias on the lowest frequencies."""
     frequencies: int = 8
     """Of the model of that name: it sees frequencies² − 1 numbers of an image."""
     activation: Literal["relu", "tanh"] = "relu"
     clients: int = 100
     """n."""
-    split: Split = "shards"
+    split: Literal["shards", "dirichlet", "iid"] = "shards"
     shards_per_client: int = 4
     records_per_client: int = 500
     """How many records a client draws in the Dirichlet split."""

@@ -16,10 +16,9 @@ from precad.errors import PrecadError
 if TYPE_CHECKING:
     from precad.report.run import Source
     from precad.settings import RunConfig
-    from precad.simulation.progress import Progress
     from precad.simulation.randomness import Randomness
     from precad.simulation.run_folder import RunFolder
-    from precad.simulation.trainer import Trainer
+    from precad.simulation.trainer import Progress, Trainer
 
 
 def train(

@@ -21,18 +21,6 @@ from numpy.typing import NDArray
 from precad.data.download import DataError, cache_folder
 from precad.files import whole_file
 
-LAYOUTS = {
-    "mnist": "mnist.npz (arrays x_train, y_train, x_test, y_test), or the four idx files train-images-idx3-ubyte, "
-    "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, each with or without .gz, in the "
-    "folder, in mnist or in MNIST/raw",
-    "fashion": "fashion_mnist.npz or fashion.npz (arrays x_train, y_train, x_test, y_test), or the four idx files "
-    "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, each with "
-    "or without .gz, in fashion or in FashionMNIST/raw",
-    "cifar10": "cifar10.npz (arrays x_train, y_train, x_test, y_test), or cifar10_data_batch_1.webp to _5.webp with "
-    "cifar10_test_batch.webp and cifar10_labels.npz, or the binary (not the pickled) release: data_batch_1.bin to "
-    "data_batch_5.bin and test_batch.bin, in the folder or in cifar-10-batches-bin, or cifar-10-binary.tar.gz",
-}
-
 IDX_FILES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -41,6 +29,15 @@ IDX_FILES = (
 )
 CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
+_ARRAYS = "(arrays x_train, y_train, x_test, y_test)"
+_IDX = f"the four idx files {', '.join(IDX_FILES)}, each with or without .gz"
+LAYOUTS = {
+    "mnist": f"mnist.npz {_ARRAYS}, or {_IDX}, in the folder, in mnist or in MNIST/raw",
+    "fashion": f"fashion_mnist.npz or fashion.npz {_ARRAYS}, or {_IDX}, in fashion or in FashionMNIST/raw",
+    "cifar10": f"cifar10.npz {_ARRAYS}, or cifar10_data_batch_1.webp to _5.webp with cifar10_test_batch.webp and "
+    "cifar10_labels.npz, or the binary (not the pickled) release: data_batch_1.bin to data_batch_5.bin and "
+    "test_batch.bin, in the folder or in cifar-10-batches-bin, or cifar-10-binary.tar.gz",
+}
 _NPZ_FILES = {"mnist": ("mnist",), "fashion": ("fashion_mnist", "fashion"), "cifar10": ("cifar10",)}
 _IDX_FOLDERS = {"mnist": (".", "mnist", "MNIST/raw"), "fashion": ("fashion", "FashionMNIST/raw"), "cifar10": ()}
 _CIFAR_RECORD = 1 + 3 * 32 * 32  # a label, then the red, green and blue planes

@@ -74,9 +74,7 @@ def load(name: Name, folder: Path | None = None) -> ImageData:
     if name == "digits":
         return _digits()
     try:
-        place = _place(folder)
-        if place is None:
-            place = _cache_with(name)
+        place = _place(name, folder)
         arrays = find(name, place)
         if arrays is None:
             raise DataError(f"{name} is not in {place}")
@@ -102,16 +100,13 @@ def lowest_frequencies(images: NDArray[np.uint8], size: int) -> torch.Tensor:
     return torch.from_numpy((rows / norms).astype(np.float32))
 
 
-def _place(folder: Path | None) -> Path | None:
-    if folder is None and not os.environ.get("PRECAD_DATA"):
-        return None
-    place, origin = (folder, "") if folder is not None else (Path(os.environ["PRECAD_DATA"]), " (from PRECAD_DATA)")
-    if not place.is_dir():
-        raise DataError(f"there is no folder {place}{origin}")
-    return place
-
-
-def _cache_with(name: Name) -> Path:
+def _place(name: Name, folder: Path | None) -> Path:
+    """The folder that was named; else the cache, with the data set."""
+    named = folder or os.environ.get("PRECAD_DATA")
+    if named:
+        if not Path(named).is_dir():
+            raise DataError(f"there is no folder {named}{'' if folder else ' (from PRECAD_DATA)'}")
+        return Path(named)
     try:
         place = cache_folder()
     except OSError as error:
@@ -130,7 +125,7 @@ def _checked(name: Name, place: Path, arrays: Arrays) -> ImageData:
             raise DataError(f"{what}: {len(x)} images and {len(y)} labels, expected the same number, at least 1")
         if int(y.max()) >= CLASSES:
             raise DataError(f"{what}: a label is {y.max()}, expected less than {CLASSES}")
-    return _image_data(name, arrays.x_train, arrays.y_train, arrays.x_test, arrays.y_test)
+    return _image_data(name, arrays)
 
 
 def _digits() -> ImageData:
@@ -142,13 +137,11 @@ def _digits() -> ImageData:
     images = np.round(digits.images[order] * (255 / 16)).astype(np.uint8)[:, None]
     labels = digits.target[order]
     test = np.arange(len(labels)) % 5 == 0
-    return _image_data("digits", images[~test], labels[~test], images[test], labels[test])
+    return _image_data("digits", Arrays(images[~test], labels[~test], images[test], labels[test]))
 
 
-def _image_data(
-    name: Name, x_train: Bytes, y_train: NDArray[np.integer], x_test: Bytes, y_test: NDArray[np.integer]
-) -> ImageData:
-    labels_train, labels_test = y_train.astype(np.int64), y_test.astype(np.int64)
-    for array in (x_train, labels_train, x_test, labels_test):
+def _image_data(name: Name, found: Arrays) -> ImageData:
+    arrays = found.x_train, found.y_train.astype(np.int64), found.x_test, found.y_test.astype(np.int64)
+    for array in arrays:
         array.flags.writeable = False
-    return ImageData(name, x_train, labels_train, x_test, labels_test)
+    return ImageData(name, *arrays)

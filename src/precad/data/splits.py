@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
+Integers = NDArray[np.integer]
 
 
 def shards_by_label(
-    labels: NDArray[np.integer],
-    clients: int,
-    shards_per_client: int,
-    rng: np.random.Generator,
-    *,
-    exclude: NDArray[np.integer] | None = None,
+    labels: Integers, clients: int, shards_per_client: int, rng: np.random.Generator, *, exclude: Integers | None = None
 ) -> list[Indices]:
     """Sort by label, cut into clients × shards_per_client even shards, deal each client its number at random.
 
@@ -40,13 +36,13 @@ def shards_by_label(
 
 
 def dirichlet(
-    labels: NDArray[np.integer],
+    labels: Integers,
     clients: int,
     records_per_client: int,
     alpha: float,
     rng: np.random.Generator,
     *,
-    exclude: NDArray[np.integer] | None = None,
+    exclude: Integers | None = None,
 ) -> list[Indices]:
     """Each client draws class proportions from Dirichlet(alpha, …, alpha), then that many records of each class.
 
@@ -71,9 +67,7 @@ def dirichlet(
     return split
 
 
-def iid(
-    records: int, clients: int, rng: np.random.Generator, *, exclude: NDArray[np.integer] | None = None
-) -> list[Indices]:
+def iid(records: int, clients: int, rng: np.random.Generator, *, exclude: Integers | None = None) -> list[Indices]:
     """Deal the records 0 … records − 1 at random: each is with exactly one client; shares differ by at most one."""
     _at_least_one("records", records)
     _at_least_one("clients", clients)
@@ -96,7 +90,7 @@ def _class_counts(
     return counts
 
 
-def _kept(labels: NDArray[np.integer], exclude: NDArray[np.integer] | None) -> Indices:
+def _kept(labels: Integers, exclude: Integers | None) -> Indices:
     if labels.ndim != 1 or labels.size == 0 or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels are {labels.dtype} of shape {labels.shape}, expected a vector of integers, not empty")
     keep = np.ones(labels.size, bool)

@@ -18,10 +18,10 @@ def chain(model: nn.Module) -> list[tuple[str, Layer]] | None:
         return None  # tied parameters
     steps = []
     for prefix, module in _flattened("", model):
-        layer = _layer(module)
-        if layer is None:
+        rule = _RULES.get(type(module))
+        if rule is None or _has_hooks(module) or not _supported(module):
             return None
-        steps.append((prefix, layer))
+        steps.append((prefix, rule(module)))
     for i, ((_, layer), (_, following)) in enumerate(itertools.pairwise(list(steps))):
         if isinstance(layer, layers.ReLU) and isinstance(following, layers.MaxPool2d):
             steps[i : i + 2] = reversed(steps[i : i + 2])  # the same gradient, on fewer numbers
@@ -35,12 +35,6 @@ def _flattened(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]
                 yield from _flattened(f"{prefix}{name}.", child)
     else:
         yield prefix, module
-
-
-def _layer(module: nn.Module) -> Layer | None:
-    """The rule for ``module``, or None if there is none."""
-    kind = _RULES.get(type(module))
-    return kind(module) if kind is not None and not _has_hooks(module) and _supported(module) else None
 
 
 def _has_hooks(module: nn.Module) -> bool:

@@ -67,17 +67,13 @@ class ChunkGradients:
 
 
 def _output_gradient(loss: LossFunction, outputs: Tensor, targets: Tensor) -> Tensor:
-    if _is_cross_entropy(loss) and outputs.ndim == 2 and targets.ndim == 1 and _all_below(targets, outputs.shape[1]):
+    labelled = _is_cross_entropy(loss) and outputs.ndim == 2 and targets.ndim == 1
+    if labelled and ((targets >= 0) & (targets < outputs.shape[1])).all():  # torch's own loss judges about others
         gradient = outputs.softmax(1)
         gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
         return gradient
     of_one = grad(lambda y, target: loss(y[None], target[None]))
     return cast(Tensor, vmap(of_one, randomness="different")(outputs, targets))
-
-
-def _all_below(targets: Tensor, classes: int) -> bool:
-    """Whether all are classes; torch's own loss judges about others."""
-    return bool(((targets >= 0) & (targets < classes)).all())
 
 
 def _is_cross_entropy(loss: Any) -> bool:

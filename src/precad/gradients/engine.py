@@ -24,6 +24,8 @@ from precad.privacy.record_sums import add_clipped, add_unclipped, check_record_
 
 __all__ = ["LossFunction", "PerRecordGradients", "check_model"]
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 MIN_RECORDS, MAX_RECORDS = 16, 256
 MAX_ENTRIES = 1 << 24
 """Of a chunk: records, and entries of their gradients (64 MiB)."""
@@ -47,12 +49,7 @@ class PerRecordGradients:
     """Whether the model is a chain of known layers."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss: LossFunction,
-        *,
-        device: torch.device | str = "cpu",
-        threads: int | None = None,
+        self, model: nn.Module, loss: LossFunction, *, device: torch.device | str = "cpu", threads: int | None = None
     ) -> None:
         check_model(model)
         if threads is not None and threads < 1:
@@ -71,14 +68,14 @@ class PerRecordGradients:
 
     def clipped_sums(
         self,
-        theta: NDArray[np.float64],
+        theta: Floats,
         inputs: Tensor,
         targets: Tensor,
-        counts: NDArray[np.int64],
+        counts: Integers,
         *,
         record_bound: float,
         fractional_bits: int,
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         """Each client's sum of its records' gradients, each clipped to R and truncated to the grid, as integers.
 
         Client i owns the next ``counts[i]`` rows, maybe none. One row per client; see ``add_clipped`` for the bound.
@@ -92,15 +89,7 @@ class PerRecordGradients:
         self._each_client(theta, inputs, targets, counts, add)
         return sums
 
-    def sums(
-        self,
-        theta: NDArray[np.float64],
-        inputs: Tensor,
-        targets: Tensor,
-        counts: NDArray[np.int64],
-        *,
-        finite: bool = False,
-    ) -> NDArray[np.float64]:
+    def sums(self, theta: Floats, inputs: Tensor, targets: Tensor, counts: Integers, *, finite: bool = False) -> Floats:
         """Each client's plain sum of its records' gradients, for training without a bound on records.
 
         ``finite``: a record's gradient that is not finite counts as 0 (PROTOCOL §7a).
@@ -115,7 +104,7 @@ class PerRecordGradients:
         self._each_client(theta, inputs, targets, counts, add)
         return sums
 
-    def per_record(self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor) -> NDArray[np.float32]:
+    def per_record(self, theta: Floats, inputs: Tensor, targets: Tensor) -> NDArray[np.float32]:
         """The gradient of every record, one per row."""
         out = np.empty((len(inputs), self.dim), np.float32)
 
@@ -126,21 +115,18 @@ class PerRecordGradients:
         return out
 
     def _each_client(
-        self,
-        theta: NDArray[np.float64],
-        inputs: Tensor,
-        targets: Tensor,
-        counts: NDArray[np.int64],
-        add: Callable[[Tensor, int], None],
+        self, theta: Floats, inputs: Tensor, targets: Tensor, counts: Integers, add: Callable[[Tensor, int], None]
     ) -> None:
         """Call ``add`` on the gradients of each client, or on parts of them, never at once for the same client."""
-        ends = _ends(counts, len(inputs))
+        counts = np.asarray(counts)
+        if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(inputs):
+            raise ValueError(f"counts must be integers from 0 that add up to the {len(inputs)} records, got {counts}")
+        ends = np.cumsum(counts, dtype=np.int64)
         locks = [threading.Lock() for _ in ends]
 
         def add_parts(rows: slice, gradients: Tensor) -> None:
-            first = int(np.searchsorted(ends, rows.start, side="right"))
             start = rows.start
-            for client in range(first, len(ends)):
+            for client in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
                 stop = min(int(ends[client]), rows.stop)
                 if start < stop:
                     with locks[client]:
@@ -149,13 +135,14 @@ class PerRecordGradients:
 
         self._each_chunk(theta, inputs, targets, add_parts)
 
-    def _each_chunk(
-        self, theta: NDArray[np.float64], inputs: Tensor, targets: Tensor, use: Callable[[slice, Tensor], None]
-    ) -> None:
+    def _each_chunk(self, theta: Floats, inputs: Tensor, targets: Tensor, use: Callable[[slice, Tensor], None]) -> None:
         """Call ``use`` on the rows of each chunk and their gradients, which the thread's next chunk overwrites."""
         if len(inputs) != len(targets):
             raise ValueError(f"expected one target per record, got {len(inputs)} records and {len(targets)} targets")
-        parameters = self._parameters(theta)
+        if theta.shape != (self.dim,):
+            raise ValueError(f"theta must be a vector of {self.dim} parameters, got shape {theta.shape}")
+        flat = torch.from_numpy(theta.astype(np.float32)).to(self._device)
+        parameters = {name: flat[self._slices[name]].view(shape) for name, shape in self._shapes.items()}
         number = len(self._workers)
         chunks = _chunks(len(inputs), self.dim, number)
 
@@ -177,12 +164,6 @@ class PerRecordGradients:
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._device, torch.float32 if tensor.is_floating_point() else None)
 
-    def _parameters(self, theta: NDArray[np.float64]) -> dict[str, Tensor]:
-        if theta.shape != (self.dim,):
-            raise ValueError(f"theta must be a vector of {self.dim} parameters, got shape {theta.shape}")
-        flat = torch.from_numpy(theta.astype(np.float32)).to(self._device)
-        return {name: flat[self._slices[name]].view(shape) for name, shape in self._shapes.items()}
-
 
 def check_model(model: nn.Module) -> None:
     """Refuse a model of which a record's gradient is undefined, naming the layer and what to use instead."""
@@ -202,13 +183,6 @@ def check_model(model: nn.Module) -> None:
         raise ValueError("the model has lazy parameters: call it once on a batch first")
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("the model has no trainable parameters")
-
-
-def _ends(counts: NDArray[np.int64], records: int) -> NDArray[np.int64]:
-    counts = np.asarray(counts)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != records:
-        raise ValueError(f"counts must be integers from 0 that add up to the {records} records, got {counts}")
-    return np.cumsum(counts, dtype=np.int64)
 
 
 def _chunks(records: int, dim: int, threads: int) -> list[slice]:

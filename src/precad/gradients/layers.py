@@ -60,8 +60,7 @@ class ReLU(Layer):
     """max(x, 0)."""
 
     def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
-        y = own.memory.take("y", x.shape, x)
-        own.saved = torch.clamp_min(x, 0, out=y)
+        own.saved = y = torch.clamp_min(x, 0, out=own.memory.take("y", x.shape, x))
         return y
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
@@ -74,8 +73,7 @@ class Tanh(Layer):
     """tanh(x)."""
 
     def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
-        y = own.memory.take("y", x.shape, x)
-        own.saved = torch.tanh(x, out=y)
+        own.saved = y = torch.tanh(x, out=own.memory.take("y", x.shape, x))
         return y
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
@@ -164,8 +162,7 @@ class MaxPool2d(Layer):
         shape = (*x.shape[:2], *self.patches.output(x.shape))
         y, places = own.memory.take("y", shape, x), own.memory.take("places", shape, x, torch.uint64)
         own.saved = x.shape, places
-        table = self.patches.tables(x.shape).window
-        max_pool(planes(x), table, planes(y), planes(places))
+        max_pool(planes(x), self.patches.tables(x.shape).window, planes(y), planes(places))
         return y
 
     def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102

@@ -55,6 +55,8 @@ class Frame:
     right: float
     low: float
     high: float
+    step: float
+    """From one label of the vertical axis to the next."""
 
 
 @dataclass(frozen=True)
@@ -83,25 +85,19 @@ class Chart:
         return [item for item in self.series if len(item.x)]
 
     @cached_property
-    def _ends(self) -> tuple[float, float]:
-        """The lowest and the highest figure that must be inside."""
+    def frame(self) -> Frame:
+        """Its edges: whole steps of the vertical axis, with every figure inside."""
         ys = [end for item in self.curves for end in (min(item.y), max(item.y))]
         ys += [height for _, height in self.levels]
         low, high = min(0.0, *ys) if self.from_zero else min(ys), max(ys)
-        return (low - 0.5, high + 0.5) if high - low < 1e-9 * max(1.0, abs(high)) else (low, high)
-
-    @cached_property
-    def _step(self) -> float:
-        return _nice((self._ends[1] - self._ends[0]) / 4)
-
-    @cached_property
-    def frame(self) -> Frame:
-        """Its edges: whole steps of the vertical axis."""
+        if high - low < 1e-9 * max(1.0, abs(high)):
+            low, high = low - 0.5, high + 0.5
+        step = _nice((high - low) / 4)
         first = min(min(item.x) for item in self.curves)
         last = max(self.last, *(max(item.x) for item in self.curves))
-        low, high = (end / self._step for end in self._ends)
         left = 0.0 if first <= 0.1 * last else first
-        return Frame(left, max(last, left + 1), math.floor(low) * self._step, math.ceil(high - 1e-9) * self._step)
+        low, high = math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step
+        return Frame(left, max(last, left + 1), low, high, step)
 
     def x(self, value: float) -> float:
         """Where a round is in the picture."""
@@ -123,7 +119,7 @@ class Chart:
     @property
     def y_ticks(self) -> list[tuple[float, str]]:
         """Places and labels of the vertical axis."""
-        low, step = self.frame.low, self._step
+        low, step = self.frame.low, self.frame.step
         values = (low + i * step for i in range(round((self.frame.high - low) / step) + 1))
         return [
             (self.y(value), _label(0.0 if abs(value) < step / 1e6 else round(value, 12), percent=self.percent))
@@ -200,8 +196,12 @@ def noise_chart(many: Sequence[Figures]) -> Chart:
 def thinned(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float], int]:
     """At most ``MOST_POINTS`` points, each the mean of so many neighbours."""
     width = max(1, -(-len(x) // MOST_POINTS))
-    starts = range(0, len(x), width)
-    return [_mean(x[i : i + width]) for i in starts], [_mean(y[i : i + width]) for i in starts], width
+
+    def means(values: Sequence[float]) -> list[float]:
+        parts = (values[start : start + width] for start in range(0, len(values), width))
+        return [sum(part) / len(part) for part in parts]
+
+    return means(x), means(y), width
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,3 @@ def _nice(step: float) -> float:
     """The least of 1, 2, 2.5, 5 times a power of ten that is at least ``step``."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= step * (1 - 1e-9))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -1,13 +1,12 @@
 """From a configuration to a problem: images split among clients with their model, or a function of the user's."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from precad.data import splits
 from precad.data.image_sets import ImageData, lowest_frequencies
@@ -36,11 +35,12 @@ def of_images(
         without_train: Rows of the training images that no client gets.
         without_test: Rows of the test images that are left out.
     """
-    none = np.empty(0, np.int64)
-    rows = _split(task, images.y_train, randomness.generator("split"), none if without_train is None else without_train)
-    transform = _transform(task, images)
+    rows = _split(task, images.y_train, randomness.generator("split"), without_train)
+    transform = partial(lowest_frequencies, size=task.frequencies) if task.model == "frequencies" else images.normalise
     train = partial(ArrayRecords, images.x_train, images.y_train, transform=transform)
-    test_rows = np.delete(np.arange(len(images.y_test)), none if without_test is None else without_test)
+    test_rows = np.arange(len(images.y_test))
+    if without_test is not None:
+        test_rows = np.delete(test_rows, without_test)
     clients: dict[str, Records] = {
         name: train(indices) for name, indices in zip(client_names(len(rows)), rows, strict=True)
     }
@@ -81,14 +81,8 @@ def initial_model(task: TaskConfig, images: ImageData, randomness: Randomness) -
         return (models.cifar_cnn if task.dataset == "cifar10" else models.mnist_cnn)(task.activation)
 
 
-def _transform(task: TaskConfig, images: ImageData) -> Callable[[NDArray[np.uint8]], Tensor]:
-    if task.model == "frequencies":
-        return partial(lowest_frequencies, size=task.frequencies)
-    return images.normalise
-
-
 def _split(
-    task: TaskConfig, labels: NDArray[np.int64], rng: np.random.Generator, exclude: NDArray[np.int64]
+    task: TaskConfig, labels: NDArray[np.int64], rng: np.random.Generator, exclude: NDArray[np.int64] | None
 ) -> list[NDArray[np.int64]]:
     if task.split == "shards":
         return splits.shards_by_label(labels, task.clients, task.shards_per_client, rng, exclude=exclude)

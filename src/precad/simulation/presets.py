@@ -1,9 +1,8 @@
 """Named configurations, as the tables of their files. No torch is needed to read them, so servers know them too."""
 
 from collections.abc import Mapping
-from typing import Any
 
-Table = Mapping[str, Any]
+from precad.tables import Table
 
 _PAPER_TRAINING: Table = {
     "rounds": 5000,

@@ -33,8 +33,8 @@ from precad.privacy.ledger import Ledger
 from precad.privacy.terms import Terms
 from precad.protocol.update import Model
 from precad.report.run import About, RoundFigures, Summary, read_rounds
-from precad.simulation.progress import Progress
 from precad.simulation.randomness import Randomness
+from precad.simulation.trainer import Progress
 from precad.tables import to_table
 
 

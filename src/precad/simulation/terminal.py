@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -45,9 +44,7 @@ class View:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def __call__(self, outcome: Outcome, figures: Figures | None) -> None:

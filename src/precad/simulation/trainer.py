@@ -26,7 +26,6 @@ from precad.simulation.aggregators import Aggregate, Aggregator, Updates
 from precad.simulation.clients import GROUP, SAMPLES, SimulatedClients
 from precad.simulation.evaluation import Score, evaluate, load_parameters, read_parameters
 from precad.simulation.problem import Problem
-from precad.simulation.progress import Progress
 from precad.simulation.randomness import Randomness
 from precad.simulation.user_code import explained, usable
 
@@ -37,6 +36,31 @@ LARGEST = float(np.finfo(np.float32).max)
 
 class DivergedError(PrecadError):
     """The model is no longer finite: the learning rate is too high, or an attack has won."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands between two rounds: all that it needs to go on."""
+
+    model: Model
+    round: int
+    """How many rounds are done."""
+    participations: NDArray[np.int64]
+    """T_i so far, in the order of the clients."""
+
+    def check(self, dim: int, clients: int, hyperparameters: Hyperparameters) -> None:
+        """Refuse, by a ``ValueError``, what cannot be where a run of these values stood."""
+        model, counts = self.model, self.participations
+        fresh = Model.initial(np.zeros(dim), hyperparameters.optimiser)
+        pairs = ((model.theta, fresh.theta), (model.first, fresh.first), (model.second, fresh.second))
+        fits = all(stored.dtype == np.float64 and stored.shape == expected.shape for stored, expected in pairs)
+        if not fits or counts.dtype != np.int64 or counts.shape != (clients,):
+            raise ValueError("the run was made with another model, or with other clients")
+        if not all(np.isfinite(stored).all() for stored, _ in pairs):
+            raise ValueError(f"the model of round {self.round} is not finite")
+        within = 0 <= model.steps <= self.round <= hyperparameters.rounds
+        if not within or counts.min() < 0 or counts.max() > self.round:
+            raise ValueError(f"a run of {hyperparameters.rounds} rounds cannot stand like this at round {self.round}")
 
 
 @dataclass(frozen=True)
