@@ -191,35 +191,22 @@ class Embedding(Layer):
         return dy
 
 
-class _Norm(Layer):
-    """Normalise each record, then scale and shift its features."""
+class LayerNorm(Layer):
+    """Normalise each record over its last dimensions, then scale and shift its features."""
 
-    def forward(self, x: Tensor, own: Pass) -> Tensor:
+    def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
         normal = self._apply(x, self._normalise, own)
         own.saved = normal, own.saved
         y = normal if own.weight is None else normal * self._shaped(own.weight, x)
         return y if own.bias is None else y + self._shaped(own.bias, x)
 
-    def backward(self, dy: Tensor, own: Pass) -> Tensor:
+    def backward(self, dy: Tensor, own: Pass) -> Tensor:  # noqa: D102
         normal, own.saved = own.saved
         if own.weight_gradient is not None:
             own.weight_gradient.copy_(self._summed(dy * normal))
         if own.bias_gradient is not None:
             own.bias_gradient.copy_(self._summed(dy))
         return super().backward(dy if own.weight is None else dy * self._shaped(own.weight, dy), own)
-
-    def _normalise(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _shaped(self, parameter: Tensor, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _summed(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class LayerNorm(_Norm):
-    """Over the last dimensions."""
 
     def _normalise(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.module.normalized_shape, eps=self.module.eps)
@@ -231,8 +218,8 @@ class LayerNorm(_Norm):
         return x.reshape(len(x), -1, *self.module.normalized_shape).sum(1)
 
 
-class GroupNorm(_Norm):
-    """Over groups of channels."""
+class GroupNorm(LayerNorm):
+    """The same over groups of channels."""
 
     def _normalise(self, x: Tensor) -> Tensor:
         return F.group_norm(x, self.module.num_groups, eps=self.module.eps)

@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -251,19 +251,22 @@ class Figures:
         run = self.run
         if run.ledger is None or run.hidden or not run.rounds:
             return None
-        names: list[str] = list(run.about.clients or ())
-        index = {name: row for row, name in enumerate(names)}
+        index = {name: row for row, name in enumerate(run.about.clients or ())}
         width = -(-run.done // MOST_COLUMNS)
-        parsed: dict[str, Counts] = {}
+
+        @lru_cache(64)  # with q = 1 all rounds are alike; with q < 1 hardly two are
+        def rows_of(line: str) -> Counts:
+            """Clients that were not known yet get the next rows."""
+            return np.array([index.setdefault(name, len(index)) for name in json.loads(line)], np.int64)
+
         rows: list[tuple[int, Counts]] = []
-        for number, text in run.ledger.rounds:
-            if number >= run.done:
-                continue
-            if text not in parsed:
-                if len(parsed) > 64:
-                    parsed.clear()  # with q = 1 all rounds are alike; with q < 1 hardly two are
-                parsed[text] = _rows(text, number, index, names)
-            rows.append((number // width, parsed[text]))
+        for number, line_of_ledger in run.ledger.rounds:
+            if number < run.done:
+                try:
+                    rows.append((number // width, rows_of(line_of_ledger)))
+                except (ValueError, TypeError) as error:
+                    raise ReportError(f"the ledger is damaged in round {number}: {error}") from None
+        names = list(index)
         shape = len(names), -(-run.done // width)
         took_part, rejected = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         for column, members in rows:
@@ -305,16 +308,3 @@ def _in_words(settings: Hyperparameters, n: int, noise: float, error: float, bou
         f"{100 * error:.2f}\u00a0% is the error of this run on its test set, taken for the expected one.",
     )
     return Certificate(True, headline, reasons, command)
-
-
-def _rows(text: str, number: int, index: dict[str, int], names: list[str]) -> Counts:
-    """The rows of the clients in one line of the ledger; clients that were not known yet get the next ones."""
-    try:
-        members = json.loads(text)
-        for name in members:
-            if name not in index:
-                index[name] = len(names)
-                names.append(name)
-        return np.array([index[name] for name in members], np.int64)
-    except (ValueError, TypeError) as error:
-        raise ReportError(f"the ledger is damaged in round {number}: {error}") from None

@@ -56,18 +56,12 @@ class Randomness(Redacted):
 
     def client(self, round_: int, name: str, attempt: int = 0) -> ClientSecrets:
         """A submission's seeds and salts."""
-        return ClientSecrets(*(self._secret(f"{what} {attempt}", round_, name) for what in _CLIENT))
+        parts = ("seed A", "seed B", "salt A", "salt B")
+        return ClientSecrets(*(Secret(self._derive(f"{what} {attempt}", round_, name)) for what in parts))
 
     def server(self, round_: int, name: str) -> ServerSecrets:
         """A server's randomness for one round."""
-        return ServerSecrets(*(self._secret(what, round_, name) for what in _SERVER))
-
-    def _secret(self, what: str, round_: int, party: str) -> Secret:
-        return Secret(self._derive(what, round_, party))
+        return ServerSecrets(*(Secret(self._derive(what, round_, name)) for what in ("nonce", "noise", "deal")))
 
     def _derive(self, what: str, round_: int, party: str) -> Digest:
         return digest(b"precad run", self.root.value, what.encode(), round_.to_bytes(8, "little"), party.encode())
-
-
-_CLIENT = ("seed A", "seed B", "salt A", "salt B")
-_SERVER = ("nonce", "noise", "deal")
