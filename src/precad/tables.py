@@ -230,3 +230,8 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return repr(value)
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None where it is none that JSON could hold: it has no infinity."""
+    return value if value is not None and math.isfinite(value) else None

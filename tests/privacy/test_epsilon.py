@@ -62,7 +62,8 @@ def test_the_last_participation_within_the_budget_is_paid_for_and_the_next_is_no
 @pytest.mark.parametrize("budget", range(12))
 def test_the_most_by_counting(budget: int, limit: int) -> None:
     expected = max((count for count in range(limit + 1) if count <= budget), default=0)
-    assert most(float, budget, limit) == expected
+    assert most(lambda count: count <= budget, limit) == expected
+    assert expected / 1.5 <= most(lambda count: count <= budget, limit, within=1.5) <= expected
 
 
 def at_sigma(adversary: Adversary) -> Callable[[float], float]:

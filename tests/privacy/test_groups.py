@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from precad.privacy.accounting import GdpAccountant, PldAccountant, RdpAccountant, gdp_delta
-from precad.privacy.groups import MAX_GROUP, direct_delta, generic_delta, group_epsilon, hopeless
+from precad.privacy.groups import MAX_GROUP, direct_delta, generic_delta, group_epsilon
 from precad.privacy.terms import Mechanism
 from tests.messages import says
 
@@ -56,7 +56,7 @@ def test_the_smaller_bound_counts_and_grows_with_the_group() -> None:
 
 
 def test_where_nothing_is_left_the_cost_is_infinite() -> None:
-    assert hopeless(Mechanism(1.0, 1.0, 5000), 5)
+    assert Mechanism(1.0, 1.0, 5000).hopeless(5)
     assert group_epsilon(PLD, Mechanism(1.0, 1.0, 5000), 5, 1e-5) == math.inf
     assert group_epsilon(PLD, Mechanism(1.0, 1.0, 0), 5, 1e-5) == 0
 

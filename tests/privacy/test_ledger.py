@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from precad.privacy.accounting import PldAccountant
-from precad.privacy.ledger import Ledger, LedgerError
+from precad.privacy.ledger import Ledger, LedgerError, view
 from precad.privacy.terms import Adversary, Mechanism, Terms
 from tests.messages import says
 
@@ -325,3 +325,24 @@ def test_a_ledger_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
 def test_a_round_is_a_whole_number(ledger: Ledger, round_: int) -> None:
     with pytest.raises(ValueError, match=says("round", round_)):
         ledger.record(round_, [])
+
+
+def test_a_view_sees_what_was_counted_while_the_counting_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "led ger?#.sqlite"
+    ledger = Ledger(path, TASK, TERMS)
+    assert view(path).rounds == ()
+    assert view(path).last_link == ""
+    entry = ledger.record(0, ["b", "a"])
+    seen = view(path)
+    assert (seen.terms, seen.last_link) == (TERMS, entry.link)
+    assert [(number, json.loads(names)) for number, names in seen.rounds] == [(0, ["a", "b"])]
+    ledger.record(1, ["a"])
+    assert len(view(path).rounds) == 2
+
+
+def test_what_is_no_ledger_cannot_be_viewed(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match=says("no ledger", tmp_path / "none")):
+        view(tmp_path / "none")
+    (tmp_path / "text").write_text("not a ledger, but long enough to be read as a file of SQLite" * 20)
+    with pytest.raises(LedgerError, match=says("not a ledger", tmp_path / "text")):
+        view(tmp_path / "text")

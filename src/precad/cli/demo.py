@@ -1,17 +1,19 @@
 """One round of the protocol in memory, for people to look at."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from precad.cli.output import new_table
 from precad.mpc import field, fixed_point
 from precad.mpc.prg import digest
 from precad.privacy import clipping
 from precad.protocol import submission
-from precad.protocol.messages import Header, PartA, PartB, decode
+from precad.protocol.messages import PartA, PartB, decode
 from precad.protocol.params import Params, Round
 from precad.protocol.round import ServerSecrets, client_submits, run_round
 from precad.protocol.states import Opened
@@ -22,23 +24,25 @@ _CLIENTS, _DIM, _COLUMNS = 8, 26_010, 26
 _BOOST = 10
 _BARS = "▁▂▃▄▅▆▇█"
 
-Updates = dict[str, NDArray[np.float64]]
+Vector = NDArray[np.float64]
+Updates = dict[str, Vector]
 Submissions = dict[str, Submission]
 
 
 def run() -> None:
     """Made-up updates of a few clients, one of them malicious, summed by two servers that see only shares."""
-    console = Console()
     params = Params(dim=_DIM, clients=_CLIENTS, record_bound=2.0, client_bound=30.0, noise_multiplier=1.0)
     round_ = Round(params, digest(b"precad demo", b"task"), 0, digest(b"precad demo", b"model"))
     updates = {f"hospital-{i + 1}": _made_up_update(i) for i in range(_CLIENTS)}
     cheater = f"hospital-{_CLIENTS}"
     sent = {name: _submit(round_, name, x, honest=name != cheater) for name, x in updates.items()}
     opened = run_round(round_, sent, ServerSecrets.fresh(), ServerSecrets.fresh())
-    console.print(_clients_table(params, updates, sent, opened))
-    console.print(_views_table(round_, updates, sent, opened))
-    true_sum, noisy_sum = _sums(params, updates, opened)
+    exact = np.sum([_encoded(params, updates[name]) for name in opened.valid], axis=0)
+    true_sum, noisy_sum = (fixed_point.decode(x, params.fractional_bits) for x in (exact, opened.noisy_sum))
     expected = math.sqrt(2) * math.ldexp(params.noise_std, -params.fractional_bits)
+    console = Console()
+    console.print(_clients_table(params, updates, sent, opened))
+    console.print(_views_table(round_, updates, sent, (true_sum, noisy_sum)))
     console.print(
         f"{cheater} sent ten times what it may, with the best proof it could forge: the servers rejected it without "
         f"seeing it. Noise in the opened sum: standard deviation {np.std(noisy_sum - true_sum):.3f} per entry "
@@ -63,17 +67,9 @@ def _encoded(params: Params, update: NDArray[np.float64]) -> NDArray[np.int64]:
     return clipping.encode_clipped(update, params.client_bound, params.fractional_bits)
 
 
-def _sums(params: Params, updates: Updates, opened: Opened) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    exact = np.sum([_encoded(params, updates[name]) for name in opened.valid], axis=0)
-    f = params.fractional_bits
-    return fixed_point.decode(exact, f), fixed_point.decode(opened.noisy_sum, f)
-
-
 def _clients_table(params: Params, updates: Updates, sent: Submissions, opened: Opened) -> Table:
-    table = Table(title="The clients")
-    table.add_column("client", no_wrap=True)
-    for column in ("norm", f"norm sent (C = {params.client_bound:g})", "bytes to A", "bytes to B", "verdict"):
-        table.add_column(column, justify="right")
+    norm_sent = f"norm sent (C = {params.client_bound:g})"
+    table = new_table("The clients", "client", "norm", norm_sent, "bytes to A", "bytes to B", "verdict")
     for name, x in updates.items():
         norm = math.ldexp(math.sqrt(clipping.squared_norm(_encoded(params, x))), -params.fractional_bits)
         norm *= 1 if name in opened.valid else _BOOST
@@ -83,25 +79,19 @@ def _clients_table(params: Params, updates: Updates, sent: Submissions, opened: 
     return table
 
 
-def _views_table(round_: Round, updates: Updates, sent: Submissions, opened: Opened) -> Table:
+def _views_table(round_: Round, updates: Updates, sent: Submissions, sums: Sequence[Vector]) -> Table:
     params, name = round_.params, next(iter(updates))
     part_a = decode(sent[name].part_a, PartA, **submission.part_a_sizes(params))
     part_b = decode(sent[name].part_b, PartB)
     shares = (submission.share_of(round_, name, part)[: params.dim] for part in (part_a, part_b))
-    share_a, share_b = (fixed_point.decode(field.lift(share), params.fractional_bits) for share in shares)
-    true_sum, noisy_sum = _sums(params, updates, opened)
-    rows = [
-        (f"update of {decode(sent[name].header, Header).client}", updates[name], name),
-        ("its share for A", share_a, "A"),
-        ("its share for B", share_b, "B"),
-        ("true sum", true_sum, "nobody"),
-        ("noisy sum", noisy_sum, "A and B"),
-    ]
+    lifted = (fixed_point.decode(field.lift(share), params.fractional_bits) for share in shares)
+    labels = (f"update of {name}", "its share for A", "its share for B", "true sum", "noisy sum")
+    readers = (name, "A", "B", "nobody", "A and B")
     table = Table("", title="Who sees what (each bar: the mean of many entries)")
     table.add_column("vector", no_wrap=True)
     table.add_column("seen by")
     table.add_column("entries", justify="right")
-    for label, vector, reader in rows:
+    for label, vector, reader in zip(labels, (updates[name], *lifted, *sums), readers, strict=True):
         table.add_row(label, _sketch(vector), reader, f"±{np.abs(vector).max():.3g}")
     return table
 

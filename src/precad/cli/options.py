@@ -4,6 +4,7 @@ A command gives the default, and the type where that varies: ``sigma: Annotated[
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,58 +16,40 @@ NoiseName = Literal["server", "clients"]
 UnitName = Literal["record", "client"]
 OptimiserName = Literal["sgd", "momentum", "adam"]
 
-_SIZE = "Size of the run"
-PRIVACY = "Privacy"
-_PROTOCOL = "Bounds and validation"
-_LEARNING = "Learning"
-_ATTACK = "Attackers and defences"
+_size = partial(typer.Option, rich_help_panel="Size of the run")
+privacy = partial(typer.Option, rich_help_panel="Privacy")
+_protocol = partial(typer.Option, rich_help_panel="Bounds and validation")
+_learning = partial(typer.Option, rich_help_panel="Learning")
+_attack = partial(typer.Option, rich_help_panel="Attackers and defences")
 
-CLIENTS = typer.Option(help="n, the number of clients, malicious ones included.", rich_help_panel=_SIZE)
-ROUNDS = typer.Option(help="T, the number of rounds.", rich_help_panel=_SIZE)
-DIM = typer.Option(help="d, the number of the model's parameters.", rich_help_panel=_SIZE)
-CLIENT_RATE = typer.Option(help="q, the probability that a round selects a client.", rich_help_panel=_SIZE)
-RECORD_RATE = typer.Option(help="p, the probability that a client samples a record.", rich_help_panel=_SIZE)
-PARTICIPATIONS = typer.Option(help="T_i, the most rounds in which a client takes part.", rich_help_panel=_SIZE)
+CLIENTS = _size(help="n, the number of clients, malicious ones included.")
+ROUNDS = _size(help="T, the number of rounds.")
+DIM = _size(help="d, the number of the model's parameters.")
+CLIENT_RATE = _size(help="q, the probability that a round selects a client.")
+RECORD_RATE = _size(help="p, the probability that a client samples a record.")
+PARTICIPATIONS = _size(help="T_i, the most rounds in which a client takes part.")
 
-SIGMA = typer.Option(
-    "--sigma",
-    "--noise-multiplier",
-    help="σ: each server adds noise of σ times the sensitivity.",
-    rich_help_panel=PRIVACY,
-)
-DELTA = typer.Option(help="δ, which should be far below one over the number of records.", rich_help_panel=PRIVACY)
-BUDGET = typer.Option(help="The most ε against a server that a client may spend.", rich_help_panel=PRIVACY)
-UNIT = typer.Option(help="What the guarantee protects: one record, or all of a client's.", rich_help_panel=PRIVACY)
-NOISE = typer.Option(
-    help="Against whom one server's noise protects: a server (σ each), or clients alone (σ/√2 each).",
-    rich_help_panel=PRIVACY,
-)
-PARTICIPANTS = typer.Option(
-    help="Whether people outside the servers may learn who took part in a round.", rich_help_panel=PRIVACY
+SIGMA = privacy("--sigma", "--noise-multiplier", help="σ: each server adds noise of σ times the sensitivity.")
+DELTA = privacy(help="δ, which should be far below one over the number of records.")
+BUDGET = privacy(help="The most ε against a server that a client may spend.")
+UNIT = privacy(help="What the guarantee protects: one record, or all of a client's.")
+NOISE = privacy(help="Against whom one server's noise protects: a server (σ each), or clients alone (σ/√2 each).")
+PARTICIPANTS = privacy(help="Whether people outside the servers may learn who took part in a round.")
+
+RECORD_BOUND = _protocol(help="R, the bound on one record's gradient.")
+CLIENT_BOUND = _protocol(help="C, the bound on a client's update.")
+VALIDATION = _protocol("--validation", "--mode", help="How the servers validate updates.")
+NORMALISE = _protocol(
+    help="What the servers divide the sum by: a public constant, or the records of those who took part."
 )
 
-RECORD_BOUND = typer.Option(help="R, the bound on one record's gradient.", rich_help_panel=_PROTOCOL)
-CLIENT_BOUND = typer.Option(help="C, the bound on a client's update.", rich_help_panel=_PROTOCOL)
-VALIDATION = typer.Option("--validation", "--mode", help="How the servers validate updates.", rich_help_panel=_PROTOCOL)
-NORMALISE = typer.Option(
-    help="What the servers divide the sum by: a public constant, or the records of those who took part.",
-    rich_help_panel=_PROTOCOL,
-)
+LEARNING_RATE = _learning(help="η in the first round.")
+FINAL_LEARNING_RATE = _learning(help="η in the last round: it falls along a line. Without it, η stays the same.")
+OPTIMISER = _learning(help="How the servers turn the sum into a step.")
 
-LEARNING_RATE = typer.Option(help="η in the first round.", rich_help_panel=_LEARNING)
-FINAL_LEARNING_RATE = typer.Option(
-    help="η in the last round: it falls along a line. Without it, η stays the same.", rich_help_panel=_LEARNING
-)
-OPTIMISER = typer.Option(help="How the servers turn the sum into a step.", rich_help_panel=_LEARNING)
-
-MALICIOUS = typer.Option(help="K, the number of malicious clients.", rich_help_panel=_ATTACK)
-ATTACK = typer.Option(
-    help="What malicious clients send: boost, sign_flip, backdoor, …, or your module:function.", rich_help_panel=_ATTACK
-)
-DEFENCE = typer.Option(
-    help="What replaces the mean under protocol plain: median, krum, …, or your module:function.",
-    rich_help_panel=_ATTACK,
-)
+MALICIOUS = _attack(help="K, the number of malicious clients.")
+ATTACK = _attack(help="What malicious clients send: boost, sign_flip, backdoor, …, or your module:function.")
+DEFENCE = _attack(help="What replaces the mean under protocol plain: median, krum, …, or your module:function.")
 
 DATASET = typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
 PRESET = typer.Option(help="recommended, paper, or certified; `precad train` takes recommended if you give none.")

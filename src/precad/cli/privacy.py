@@ -30,25 +30,12 @@ def privacy(
     noise: Annotated[options.NoiseName, options.NOISE] = "server",
     target_epsilon: Annotated[
         float | None,
-        typer.Option(
-            help="Find the σ that costs this ε against whom --noise names; with --sigma, the most rounds.",
-            rich_help_panel=options.PRIVACY,
-        ),
+        options.privacy(help="Find the σ that costs this ε against whom --noise names; with --sigma, the most rounds."),
     ] = None,
     hidden: Annotated[
-        bool,
-        typer.Option(
-            "--hidden",
-            help="With unit client: the other clients cannot see who took part.",
-            rich_help_panel=options.PRIVACY,
-        ),
+        bool, options.privacy("--hidden", help="With unit client: the other clients cannot see who took part.")
     ] = False,
-    group: Annotated[
-        int,
-        typer.Option(
-            help="K, the number of records or clients that are protected together.", rich_help_panel=options.PRIVACY
-        ),
-    ] = 1,
+    group: Annotated[int, options.privacy(help="K, the number of records or clients that are protected together.")] = 1,
     curve: Annotated[
         bool, typer.Option("--curve", help="Show ε by epoch instead, for σ = 1, 1.5 and 2, or for --sigma.")
     ] = False,
@@ -132,10 +119,9 @@ def certify(
         bounds = certificate.rigorous(threat, clean_loss, largest_loss)
         paper = certificate.as_in_the_paper(threat, clean_loss, largest_loss)
         halfway = (clean_loss + largest_loss) / 2
-        near = None
+        near = accuracy = None
         if bounds.vacuous and clean_loss < largest_loss:
             near = nearest(threat, client_bound, clean_loss, halfway, largest_loss)
-        accuracy = None
         if clean_errors is not None:
             accuracy = certificate.certified_accuracy(threat, _read_errors(clean_errors), confidence)
     value = {
@@ -253,28 +239,18 @@ def _show_curve(plan: "Plan", sigma: float | None, target: float | None, out: Pa
     try:
         from precad.report.pictures import draw_privacy
     except ModuleNotFoundError:
-        typer.echo(
-            "No picture was written: it needs matplotlib; install it with: pip install 'precad[train]'", err=True
-        )
+        typer.echo("No picture was written: it needs matplotlib; pip install 'precad[train]'", err=True)
         return
-    try:
-        draw_privacy(curve, out)
-    except OSError as error:
-        raise ValueError(f"--out {out} cannot be written: {error.strerror}") from None
+    draw_privacy(curve, out)
     typer.echo(f"The picture is in {out}.", err=True)
 
 
 def _where(near: "Nearest", wanted: float) -> str:
     """The nearest settings that mean something, in words."""
-    knobs = {
-        "σ̃": (near.noise, "or more"),
-        "C": (near.client_bound, "or less"),
-        "T": (near.rounds, "or less"),
-        "q": (near.client_rate, "or less"),
-        "K": (near.malicious, "or less"),
-    }
+    values = near.noise, near.client_bound, near.rounds, near.client_rate, near.malicious
     lines = [
-        f"  {name}: none" if value is None else f"  {name}: {value:.3g} {side}" for name, (value, side) in knobs.items()
+        f"  {name}: none" if value is None else f"  {name}: {value:.3g} or {'more' if name == 'σ̃' else 'less'}"
+        for name, value in zip(("σ̃", "C", "T", "q", "K"), values, strict=True)
     ]
     title = "The certificate is vacuous here: it says nothing. With one number changed, the bound is below"
     return "\n".join([f"{title} {wanted:g} from:", *lines])
@@ -283,7 +259,5 @@ def _where(near: "Nearest", wanted: float) -> str:
 def _read_errors(path: Path) -> list[float]:
     try:
         return [float(line) for line in path.read_text().split()]
-    except OSError as error:
-        raise ValueError(f"--clean-errors {path} cannot be read: {error.strerror}") from None
     except ValueError:  # of float, or of a file that is not text
         raise ValueError(f"--clean-errors {path} must hold one number in [0, 1] on each line") from None

@@ -17,8 +17,7 @@ from precad.deployment import receipts
 from precad.deployment.task import Participants, Task
 from precad.errors import Reason
 from precad.privacy.epsilon import epsilon
-from precad.privacy.ledger import LedgerError
-from precad.privacy.ledger_view import LedgerView, connect_to_read, view
+from precad.privacy.ledger import LedgerError, LedgerView, connect_to_read, view
 from precad.privacy.terms import Adversary
 from precad.report.run import About, ReportError, RoundFigures, Run, Source, as_text
 from precad.settings import Hyperparameters, RunConfig, TaskConfig

@@ -33,11 +33,9 @@ class Accountant(Protocol):
 
     def epsilon(self, mechanism: Mechanism, delta: float) -> float:
         """The ε of this mechanism at δ."""
-        ...
 
     def delta(self, mechanism: Mechanism, epsilon: float) -> float:
         """The δ of this mechanism at ε."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -51,30 +49,22 @@ class PldAccountant:
     widened by 1/(2σ)² where σ < ½: losses, and ε, are larger there.
     """
     replace_one: bool = False
-    """Neighbours differ in one record exchanged for another, not for a null one."""
+    """Neighbours differ in one record exchanged for another, not for a null one: for comparison."""
     name = "pld"
     rigorous = True
 
     def epsilon(self, mechanism: Mechanism, delta: float) -> float:
         """The least ε, on a grid, for which the mechanism is (ε, δ)-DP; infinite if :attr:`Mechanism.hopeless`."""
         _check_delta(delta)
-        if mechanism.steps == 0:
-            return 0.0
-        if mechanism.hopeless:
-            return math.inf
+        if mechanism.steps == 0 or mechanism.hopeless():
+            return math.inf if mechanism.steps else 0.0
         return float(_composed(mechanism, self.interval, self.replace_one).get_epsilon_for_delta(delta))
 
     def delta(self, mechanism: Mechanism, epsilon: float) -> float:
         """An upper bound on δ at ε."""
-        if mechanism.steps == 0:
-            return 0.0
-        if mechanism.hopeless:
-            return 1.0
+        if mechanism.steps == 0 or mechanism.hopeless():
+            return 1.0 if mechanism.steps else 0.0
         return float(_composed(mechanism, self.interval, self.replace_one).get_delta_for_epsilon(epsilon))
-
-
-EXCHANGED = PldAccountant(replace_one=True)
-"""For comparison: what it costs where a record may be exchanged for another."""
 
 
 @dataclass(frozen=True)

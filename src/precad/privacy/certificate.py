@@ -97,8 +97,7 @@ def as_in_the_paper(threat: Threat, clean_loss: float, largest_loss: float = 1.0
     _check_loss(clean_loss, largest_loss)
     if threat.noise < 0.045:  # μ is astronomical: the bound is B
         return Bounds(0.0, largest_loss, True)
-    exponent = threat.noise**-2
-    mu = threat.malicious * threat.client_rate * math.sqrt(threat.rounds * math.expm1(exponent))
+    mu = threat.malicious * threat.client_rate * math.sqrt(threat.rounds * math.expm1(threat.noise**-2))
     return _bounds(lambda epsilon: gdp_delta(mu, epsilon), clean_loss, largest_loss)
 
 
@@ -154,7 +153,8 @@ def check_applies(*, normalise: str, validation: str) -> None:
 
 def _divergence(threat: Threat) -> Curve:
     """δ(ε), ε ≥ 0, between the runs with and without the attackers, the larger of both directions."""
-    selected = _ever_selected(threat)
+    missed = math.log1p(-threat.client_rate) if threat.client_rate < 1 else -math.inf
+    selected = -math.expm1(threat.malicious * threat.rounds * missed)
     if threat.noise < _LITTLE_NOISE:
         return lambda _epsilon: selected
     mechanism = Mechanism(threat.noise, threat.client_rate, threat.rounds)
@@ -164,12 +164,6 @@ def _divergence(threat: Threat) -> Curve:
         return lambda epsilon: min(selected, direct(epsilon))
     generic = generic_delta(direct_delta(mechanism, 1, interval), threat.malicious)
     return lambda epsilon: min(selected, direct(epsilon), generic(epsilon))
-
-
-def _ever_selected(threat: Threat) -> float:
-    if threat.client_rate == 1:
-        return 1.0
-    return -math.expm1(threat.malicious * threat.rounds * math.log1p(-threat.client_rate))
 
 
 def _bounds(delta: Curve, loss: float, largest: float) -> Bounds:

@@ -6,12 +6,12 @@ drawn: it is not valid.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from precad.privacy.accounting import GdpAccountant, gdp_epsilon
 from precad.privacy.plan import Plan
 from precad.privacy.terms import Adversary
+from precad.tables import finite
 
 POINTS = 200
 """In all lines together."""
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True)
 class CurveLine:
-    """One σ and one adversary."""
+    """One σ and one adversary; ε after ever more rounds."""
 
     sigma: float
     adversary: Adversary
@@ -53,38 +53,33 @@ class Curve:
 
     def as_json(self) -> dict[str, Any]:
         """For machines: every point; ``null`` where there is no ε."""
-        return {
-            "delta": self.delta,
-            "rounds_per_epoch": self.rounds_per_epoch,
-            "curves": [
-                {
-                    "sigma": line.sigma,
-                    "adversary": line.adversary.value,
-                    "points": [
-                        {"epoch": p.epoch, "rounds": p.rounds, "pld": _finite(p.pld), "gdp": p.gdp} for p in line.points
-                    ],
-                }
-                for line in self.lines
-            ],
-        }
+        curves = [
+            {
+                "sigma": line.sigma,
+                "adversary": line.adversary.value,
+                "points": [asdict(point) | {"pld": finite(point.pld)} for point in line.points],
+            }
+            for line in self.lines
+        ]
+        return {"delta": self.delta, "rounds_per_epoch": self.rounds_per_epoch, "curves": curves}
 
     def as_text(self) -> str:
         """For a terminal: the bounds as characters, ε upwards, epochs to the right."""
-        top = max((p.pld for line in self.lines for p in line.points if math.isfinite(p.pld)), default=1.0) or 1.0
-        last = max(p.epoch for line in self.lines for p in line.points)
+        found = [p.pld for line in self.lines for p in line.points if math.isfinite(p.pld)]
+        top, last = max(found, default=1.0) or 1.0, self.lines[0].points[-1].epoch
         canvas = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-        sigmas = list(dict.fromkeys(line.sigma for line in self.lines))
-        for line in self.lines:
+        key = []
+        for number, line in enumerate(self.lines):
+            mark = _MARKS[line.adversary][number // 2 % 4]
+            end = line.points[-1]
+            bound = f"{end.pld:.3f}" if math.isfinite(end.pld) else "none"
+            key.append(f"  {mark} σ = {line.sigma:g}, {line.adversary.value}: {bound} (as in the paper: {end.gdp:.3f})")
             for p in line.points:
                 if math.isfinite(p.pld):
                     row = _HEIGHT - 1 - round(p.pld / top * (_HEIGHT - 1))
-                    canvas[row][round(p.epoch / last * (_WIDTH - 1))] = _mark(line, sigmas)
+                    canvas[row][round(p.epoch / last * (_WIDTH - 1))] = mark
         rows = [f"{top * (_HEIGHT - 1 - i) / (_HEIGHT - 1):7.2f} ┤{''.join(row)}" for i, row in enumerate(canvas)]
         axis = [f"        └{'─' * _WIDTH}", f"         0{f'{last:g} epochs':>{_WIDTH - 1}}"]
-        key = [
-            f"  {_mark(line, sigmas)} σ = {line.sigma:g}, {line.adversary.value}: {_shown(line.points[-1])}"
-            for line in self.lines
-        ]
         title = f"ε at δ = {self.delta:g} by epoch ({self.rounds_per_epoch:g} rounds), PLD; at the end:"
         return "\n".join([title, *key, "", *rows, *axis])
 
@@ -96,34 +91,15 @@ def privacy_curve(plan: Plan, sigmas: Sequence[float]) -> Curve:
     if count // 2 <= epochs < count:
         count = epochs
     stops = sorted({max(1, round(plan.rounds * i / count)) for i in range(1, count + 1)})
-    return Curve(
-        plan.delta,
-        epoch,
-        tuple(
-            CurveLine(sigma, adversary, tuple(_point(plan, sigma, adversary, stop, epoch) for stop in stops))
-            for sigma in sigmas
-            for adversary in Adversary
-        ),
-    )
+    lines = [
+        CurveLine(sigma, adversary, tuple(_point(plan, sigma, adversary, stop, epoch) for stop in stops))
+        for sigma in sigmas
+        for adversary in Adversary
+    ]
+    return Curve(plan.delta, epoch, tuple(lines))
 
 
 def _point(plan: Plan, sigma: float, adversary: Adversary, rounds: int, epoch: float) -> Point:
     """A client that takes part T_i times in T rounds has done so ⌈T_i·t/T⌉ times after t of them."""
     so_far = replace(plan, rounds=rounds, participations=-(-plan.cap * rounds // plan.rounds))
-    mechanism = so_far.terms(sigma).mechanism(adversary, so_far.cap)
-    gdp = gdp_epsilon(plan.group * GdpAccountant().mu(mechanism), plan.delta)
-    return Point(rounds / epoch, rounds, so_far.epsilon(adversary, sigma), gdp)
-
-
-def _mark(line: CurveLine, sigmas: list[float]) -> str:
-    marks = _MARKS[line.adversary]
-    return marks[sigmas.index(line.sigma) % len(marks)]
-
-
-def _shown(point: Point) -> str:
-    bound = f"{point.pld:.3f}" if math.isfinite(point.pld) else "none"
-    return f"{bound} (as in the paper: {point.gdp:.3f})"
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return Point(rounds / epoch, rounds, so_far.epsilon(adversary, sigma), so_far.gdp(adversary, sigma))

@@ -60,18 +60,24 @@ def bound(accountant: "Accountant", terms: Terms, adversary: Adversary, particip
 
 def most_participations(terms: Terms, budget: float, limit: int) -> int:
     """How many participations a budget pays for against a server: at most ``limit``, and 0 if not even one."""
-    return most(lambda count: epsilon(terms, Adversary.SERVER, count), budget, limit)
+    return most(lambda count: epsilon(terms, Adversary.SERVER, count) <= budget, limit)
 
 
-def most(cost: Callable[[int], float], budget: float, limit: int) -> int:
-    """The largest number up to ``limit`` whose ``cost``, which grows with it, is within the budget; 0 if none is."""
+def most(keeps: Callable[[int], bool], limit: int, within: float = 1.0) -> int:
+    """The largest number up to ``limit`` that ``keeps`` a promise, or one near it; 0 if none does.
+
+    Args:
+        keeps: Whether a number does; if it does, so do all smaller ones. Small ones are asked first: they cost least.
+        limit: The largest number that is of interest.
+        within: The largest number that keeps the promise, over the one that is returned, is at most this.
+    """
     low, high = 0, 1
-    while high <= limit and cost(high) <= budget:
+    while high <= limit and keeps(high):
         low, high = high, 2 * high
     high = min(high, limit + 1)
-    while high - low > 1:
+    while high - low > 1 and high > low * within:
         middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= budget else (low, middle)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
     return low
 
 

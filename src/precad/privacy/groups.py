@@ -16,7 +16,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
 from precad.privacy.accounting import Accountant, PldAccountant
-from precad.privacy.terms import MAX_SHIFT, MIN_SIGMA, Mechanism
+from precad.privacy.terms import Mechanism
 
 MAX_GROUP = 1000
 """Larger groups are not accounted for: no privacy is left for them, and the mixture has as many parts as members."""
@@ -30,7 +30,7 @@ Curve = Callable[[float], float]
 def direct_delta(mechanism: Mechanism, size: int, interval: float) -> Curve:
     """δ(ε) when Binomial(K, rate) of the group are in each sample, each moving the sum by 1, all one way."""
     _check_size(size)
-    if hopeless(mechanism, size):
+    if mechanism.hopeless(size):
         return lambda _epsilon: 1.0
     if size == 1 or mechanism.rate == 1:
         whole = Mechanism(mechanism.noise_multiplier / size, mechanism.rate, mechanism.steps)
@@ -66,19 +66,8 @@ def group_epsilon(accountant: Accountant, mechanism: Mechanism, size: int, delta
     if isinstance(accountant, PldAccountant):
         # Each loss is of the order of rate·K/σ; a coarser grid is faster, and its figure a bound too.
         width = min(0.02, 0.4 * mechanism.rate) * size / mechanism.noise_multiplier
-        coarse = max(accountant.interval, width)
-        curves.append(direct_delta(mechanism, size, coarse))
+        curves.append(direct_delta(mechanism, size, max(accountant.interval, width)))
     return min(_epsilon(curve, delta) for curve in curves)
-
-
-def hopeless(mechanism: Mechanism, size: int) -> bool:
-    """Whether the two runs differ by so much that no accountant need be asked: many standard deviations in all."""
-    noise = mechanism.noise_multiplier
-    shift = size * mechanism.rate
-    return (
-        shift * math.sqrt(mechanism.steps) / noise > MAX_SHIFT
-        or noise / (size if mechanism.rate == 1 else 1) < MIN_SIGMA
-    )
 
 
 @lru_cache(maxsize=64)

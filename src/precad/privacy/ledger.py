@@ -9,7 +9,6 @@ last link elsewhere notices a ledger that was cut off or written anew.
 import csv
 import io
 import json
-import math
 import os
 import sqlite3
 import threading
@@ -21,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
-from precad.mpc.prg import Digest, check_name, digest
+from precad.mpc.prg import check_name, digest
 from precad.privacy.epsilon import epsilon
 from precad.privacy.terms import Adversary, Terms
+from precad.tables import finite
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,13 @@ class Ledger:
                 connection.execute(statement)
             connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(task, terms),))
             (self._stored,) = connection.execute("SELECT json FROM terms").fetchone()
-        if read_terms(self._stored) != (task, terms):
+        if _read_terms(self._stored) != (task, terms):
             raise LedgerError(f"{path} is the ledger of other terms: {self._stored}")
 
     @classmethod
     def load(cls, path: Path) -> "Ledger":
         """The ledger at ``path``, with the terms that it was made with."""
-        if not path.is_file():
-            raise LedgerError(f"there is no ledger at {path}")
-        try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-                (stored,) = connection.execute("SELECT json FROM terms").fetchone()
-            task, terms = read_terms(stored)
-        except (sqlite3.DatabaseError, TypeError, LedgerError) as error:
-            raise LedgerError(f"{path} is not a ledger: {error}") from None
+        task, terms, _, _ = _look(path)
         return cls(path, task, terms)
 
     @property
@@ -132,7 +125,7 @@ class Ledger:
         entries, counts = self._contents()
         last = _check(self._stored, entries, counts)
         costs = {
-            count: {adversary.value: _finite(epsilon(self._terms, adversary, count)) for adversary in Adversary}
+            count: {adversary.value: finite(epsilon(self._terms, adversary, count)) for adversary in Adversary}
             for count in sorted(set(counts.values()))
         }
         return {
@@ -181,16 +174,27 @@ class Ledger:
             yield
 
 
-def read_terms(stored: str) -> tuple[str, Terms]:
-    """The task and the terms of a ledger, from its file; a :class:`LedgerError` if they are none."""
-    try:
-        value = json.loads(stored)
-        task, terms = value.pop("task"), Terms(**value)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise LedgerError(f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored}: {error}") from None
-    if type(task) is not str or value.keys() != set(_TERMS):
-        raise LedgerError(f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored}")
-    return task, terms
+@dataclass(frozen=True)
+class LedgerView:
+    """A ledger at one moment. Its links are shown, not recomputed: :meth:`Ledger.verify` does that."""
+
+    terms: Terms
+    rounds: tuple[tuple[int, str], ...]
+    """(round counted from 0, its participants as a JSON list), in the order in which they were counted."""
+    last_link: str
+    """Empty before the first round."""
+
+
+def view(path: Path) -> LedgerView:
+    """The ledger at ``path`` as it is now, only looked at: nothing is written, and whoever counts goes on counting."""
+    return LedgerView(*_look(path)[1:])
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A file that nobody has open, so without a write-ahead log, is read as the file it is: no other file appears."""
+    at_rest = not path.with_name(f"{path.name}-wal").exists()
+    way = "mode=ro&immutable=1" if at_rest else "mode=ro"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, isolation_level=None)
 
 
 _TERMS = ("sigma", "record_rate", "delta", "dim")
@@ -212,6 +216,32 @@ def _plain_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger {path} cannot be read or written: {error}") from None
+
+
+def _look(path: Path) -> tuple[str, Terms, tuple[tuple[int, str], ...], str]:
+    """The task, the terms, the rounds and the last link of the ledger at ``path``, all at one moment."""
+    if not path.is_file():
+        raise LedgerError(f"there is no ledger at {path}")
+    try:
+        with closing(connect_to_read(path)) as connection:
+            connection.execute("BEGIN")
+            (stored,) = connection.execute("SELECT json FROM terms").fetchone()
+            rows = connection.execute("SELECT round, participants FROM entries ORDER BY number").fetchall()
+            last = connection.execute("SELECT link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        return *_read_terms(stored), tuple(rows), last[0] if last else ""
+    except (sqlite3.Error, TypeError, LedgerError) as error:
+        raise LedgerError(f"{path} is not a ledger that can be read: {error}") from None
+
+
+def _read_terms(stored: str) -> tuple[str, Terms]:
+    try:
+        value = json.loads(stored)
+        task, terms = value.pop("task"), Terms(**value)
+        if type(task) is not str or value.keys() != set(_TERMS):
+            raise ValueError("other names, or another type of task")
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise LedgerError(f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored}: {error}") from None
+    return task, terms
 
 
 def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
@@ -249,13 +279,9 @@ def _check(terms: str, entries: list[Entry], claimed: dict[str, int]) -> str:
     return link
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _link(terms: str, previous: str, round_: int, participants: tuple[str, ...]) -> str:
     """H(terms, link before, round, participants)."""
-    start: Digest = digest(b"precad ledger", terms.encode(), previous.encode())
+    start = digest(b"precad ledger", terms.encode(), previous.encode())
     return digest(b"precad entry", start, str(round_).encode(), *(name.encode() for name in participants)).hex()
 
 

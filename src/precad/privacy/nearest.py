@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special, stats
 
 from precad.privacy.certificate import Threat, rigorous
+from precad.privacy.epsilon import most
 
 _PRECISE, _ROUGH = 1.001, 1.05
 
@@ -43,9 +44,9 @@ def nearest(
     return Nearest(
         noise,
         client_bound * threat.noise / noise,
-        _most(lambda rounds: keeps(replace(threat, rounds=rounds)), threat.rounds),
+        most(lambda rounds: keeps(replace(threat, rounds=rounds)), threat.rounds - 1, _ROUGH) or None,
         _largest_rate(lambda rate: keeps(replace(threat, client_rate=rate)), threat.client_rate),
-        _most(lambda malicious: keeps(replace(threat, malicious=malicious)), threat.malicious),
+        most(lambda malicious: keeps(replace(threat, malicious=malicious)), threat.malicious - 1, _ROUGH) or None,
     )
 
 
@@ -101,20 +102,6 @@ def _kept(threat: Threat, clean_loss: float, wanted: float, largest_loss: float)
     if largest_loss * attacked_loss(threat, clean_loss / largest_loss) >= wanted:
         return False
     return rigorous(threat, clean_loss, largest_loss).upper < wanted
-
-
-def _most(keeps: Callable[[int], bool], known: int) -> int | None:
-    """The largest whole number below ``known``, within 5 %; doubling first, since small ones cost least."""
-    if not keeps(1):
-        return None
-    low, high = 1, 2
-    while high < known and keeps(high):
-        low, high = high, 2 * high
-    high = min(high, known)
-    while high - low > 1 and high > low * _ROUGH:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
 
 
 def _largest_rate(keeps: Callable[[float], bool], known: float) -> float | None:

@@ -6,16 +6,11 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from precad.privacy.accounting import (
-    EXCHANGED,
-    GdpAccountant,
-    RdpAccountant,
-    gdp_epsilon,
-    paper_clients_epsilon,
-)
+from precad.privacy.accounting import GdpAccountant, PldAccountant, RdpAccountant, gdp_epsilon, paper_clients_epsilon
 from precad.privacy.epsilon import bound, check_target, epsilon, least_sigma, most
 from precad.privacy.groups import MAX_GROUP
 from precad.privacy.terms import Adversary, Terms
+from precad.tables import finite
 
 _MAX_ROUNDS = 10_000_000
 
@@ -44,23 +39,19 @@ class Plan:
     """d, the model's parameters: so many noisy numbers a round."""
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"--rounds must be at least 1, got {self.rounds}")
-        for name, rate in (("--client-rate", self.client_rate), ("--record-rate", self.record_rate)):
-            if not 1e-9 <= rate <= 1:
-                raise ValueError(
-                    f"{name} must be in (0, 1], got {rate}: it is a probability, 1 for everyone, and at least 1e-9"
-                )
-        if not 0 < self.delta < 1:
-            raise ValueError(
-                f"--delta must be in (0, 1), far below one over the number of records, such as 1e-5; got {self.delta}"
-            )
-        if not 0 <= self.cap <= self.rounds:
-            raise ValueError(f"--participations must be in [0, {self.rounds}], the number of rounds; got {self.cap}")
-        if not 1 <= self.group <= MAX_GROUP:
-            raise ValueError(f"--group must be in [1, {MAX_GROUP}], got {self.group}")
-        if not 1 <= self.dim <= 1 << 32:
-            raise ValueError(f"--dim must be in [1, 2^32], got {self.dim}")
+        capped = self.participations is None or 0 <= self.participations <= self.rounds
+        probability = "in (0, 1]: it is a probability, 1 for everyone, and at least 1e-9"
+        for name, value, possible, allowed in (
+            ("--rounds", self.rounds, self.rounds >= 1, "at least 1"),
+            ("--client-rate", self.client_rate, 1e-9 <= self.client_rate <= 1, probability),
+            ("--record-rate", self.record_rate, 1e-9 <= self.record_rate <= 1, probability),
+            ("--delta", self.delta, 0 < self.delta < 1, "in (0, 1), far below one over the number of records"),
+            ("--participations", self.participations, capped, f"in [0, {self.rounds}], the number of rounds"),
+            ("--group", self.group, 1 <= self.group <= MAX_GROUP, f"in [1, {MAX_GROUP}]"),
+            ("--dim", self.dim, 1 <= self.dim <= 1 << 32, "in [1, 2^32]"),
+        ):
+            if not possible:
+                raise ValueError(f"{name} must be {allowed}; got {value}")
         if self.hidden and self.unit == "record":
             raise ValueError("--hidden is for --unit client: all records of a client share one selection")
 
@@ -87,6 +78,11 @@ class Plan:
         """What the run costs with this σ."""
         return epsilon(self.terms(sigma), adversary, self.cap)
 
+    def gdp(self, adversary: Adversary, sigma: float) -> float:
+        """The same as in the paper: asymptotic and too small."""
+        mechanism = self.terms(sigma).mechanism(adversary, self.cap)
+        return gdp_epsilon(self.group * GdpAccountant().mu(mechanism), self.delta)
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -106,8 +102,7 @@ class Costs:
             "group": self.plan.group,
             "dim": self.plan.dim,
         } | {
-            adversary.value: {key: value if math.isfinite(value) else None for key, value in figures.items()}
-            | {"delta": self.plan.delta}
+            adversary.value: {key: finite(value) for key, value in figures.items()} | {"delta": self.plan.delta}
             for adversary, figures in self.figures.items()
         }
 
@@ -178,7 +173,7 @@ def _longest(plan: Plan, sigma: float, target: float) -> Plan:
     def cost(rounds: int) -> float:
         return replace(plan, rounds=rounds).epsilon(plan.noise, sigma)
 
-    rounds = most(cost, target, _MAX_ROUNDS + 1)
+    rounds = most(lambda rounds: cost(rounds) <= target, _MAX_ROUNDS + 1)
     if rounds == 0:
         raise ValueError(f"epsilon must be at least {cost(1):.4g}, what a single round costs; got {target}")
     if rounds > _MAX_ROUNDS:
@@ -187,23 +182,17 @@ def _longest(plan: Plan, sigma: float, target: float) -> Plan:
 
 
 def _figures(plan: Plan, adversary: Adversary, sigma: float) -> dict[str, float]:
-    terms = plan.terms(sigma)
-    mechanism = terms.mechanism(adversary, plan.cap)
-    pld = plan.epsilon(adversary, sigma)
+    terms, pld = plan.terms(sigma), plan.epsilon(adversary, sigma)
+    steps = terms.mechanism(adversary, plan.cap).steps
     figures = {
-        "gdp": gdp_epsilon(plan.group * GdpAccountant().mu(mechanism), plan.delta),
+        "gdp": plan.gdp(adversary, sigma),
         "pld": pld,
         "rdp": bound(RdpAccountant(), terms, adversary, plan.cap),
-        "sampler_delta": min(1.0, terms.sampler_delta(adversary, mechanism.steps, pld)),
+        "sampler_delta": min(1.0, terms.sampler_delta(adversary, steps, pld)),
     }
     if plan.group == 1:
-        figures["pld_replace_one"] = bound(EXCHANGED, terms, adversary, plan.cap)
+        figures["pld_replace_one"] = bound(PldAccountant(replace_one=True), terms, adversary, plan.cap)
     if adversary is Adversary.CLIENTS and plan.unit == "record" and plan.group == 1:
-        figures["paper_invalid"] = paper_clients_epsilon(
-            sigma=terms.sigma,
-            record_rate=plan.record_rate,
-            client_rate=plan.client_rate,
-            rounds=plan.rounds,
-            delta=plan.delta,
-        )
+        run = {"record_rate": plan.record_rate, "client_rate": plan.client_rate, "delta": plan.delta}
+        figures["paper_invalid"] = paper_clients_epsilon(sigma=terms.sigma, rounds=plan.rounds, **run)
     return figures

@@ -57,10 +57,10 @@ class Mechanism:
         if type(self.steps) is not int or self.steps < 0:
             raise ValueError(f"the number of rounds must be a whole number of at least 0, got {self.steps}")
 
-    @property
-    def hopeless(self) -> bool:
-        """Whether no accountant need be asked: rate·√T/σ is above :data:`MAX_SHIFT`."""
-        return self.rate * math.sqrt(self.steps) > MAX_SHIFT * self.noise_multiplier
+    def hopeless(self, group: int = 1) -> bool:
+        """Whether no accountant need be asked: K·rate·√T/σ is above :data:`MAX_SHIFT`, or σ/K too small at rate 1."""
+        too_far = group * self.rate * math.sqrt(self.steps) / self.noise_multiplier > MAX_SHIFT
+        return too_far or (self.rate == 1 and self.noise_multiplier / group < MIN_SIGMA)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
-from precad.privacy.ledger_view import LedgerView, view
+from precad.privacy.ledger import LedgerView, view
 from precad.settings import RunConfig, from_table
 from precad.tables import Table, build, parse_json, read_toml
 
