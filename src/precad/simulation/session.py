@@ -1,7 +1,6 @@
 """A run from its first round, or from where it was cut off, to its last."""
 
 import logging
-import math
 import platform
 import statistics
 import time
@@ -23,6 +22,7 @@ from precad.simulation.problem import Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.run_folder import RunFolder
 from precad.simulation.trainer import Outcome, Trainer
+from precad.tables import finite
 
 SAVE_SECONDS = 2.0
 """The most seconds between two checkpoints; the rounds after the last one are played again."""
@@ -119,10 +119,10 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> Summary:
         parameters=trainer.params.dim,
         clients=len(trainer.names),
         test_accuracy=figures.accuracy,
-        test_loss=_finite(figures.loss),
+        test_loss=finite(figures.loss),
         backdoor_accuracy=None if trainer.task.backdoor is None else trainer.backdoor_score().accuracy,
-        epsilon_server=_finite(figures.epsilon_server),
-        epsilon_clients=_finite(figures.epsilon_clients),
+        epsilon_server=finite(figures.epsilon_server),
+        epsilon_clients=finite(figures.epsilon_clients),
         delta=trainer.hyperparameters.delta,
         participations=max(counts.values()),
         rejected={name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
@@ -186,12 +186,7 @@ def _line(outcome: Outcome, figures: Figures | None, private: bool) -> RoundFigu
     return replace(
         line,
         test_accuracy=figures.accuracy,
-        test_loss=_finite(figures.loss),
-        epsilon_server=_finite(figures.epsilon_server),
-        epsilon_clients=_finite(figures.epsilon_clients),
+        test_loss=finite(figures.loss),
+        epsilon_server=finite(figures.epsilon_server),
+        epsilon_clients=finite(figures.epsilon_clients),
     )
-
-
-def _finite(value: float | None) -> float | None:
-    """JSON has no infinity."""
-    return value if value is not None and math.isfinite(value) else None
