@@ -49,7 +49,7 @@ class PldAccountant:
     widened by 1/(2σ)² where σ < ½: losses, and ε, are larger there.
     """
     replace_one: bool = False
-    """Neighbours differ in one record exchanged for another, not for a null one: for comparison."""
+    """Neighbours differ in one record exchanged for another, not for a null one."""
     name = "pld"
     rigorous = True
 
@@ -65,6 +65,10 @@ class PldAccountant:
         if mechanism.steps == 0 or mechanism.hopeless():
             return 1.0 if mechanism.steps else 0.0
         return float(_composed(mechanism, self.interval, self.replace_one).get_delta_for_epsilon(epsilon))
+
+
+EXCHANGED = PldAccountant(replace_one=True)
+"""For comparison: what it costs where a record may be exchanged for another."""
 
 
 @dataclass(frozen=True)

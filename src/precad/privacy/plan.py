@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from precad.privacy.accounting import GdpAccountant, PldAccountant, RdpAccountant, gdp_epsilon, paper_clients_epsilon
+from precad.privacy.accounting import EXCHANGED, GdpAccountant, RdpAccountant, gdp_epsilon, paper_clients_epsilon
 from precad.privacy.epsilon import bound, check_target, epsilon, least_sigma, most
 from precad.privacy.groups import MAX_GROUP
 from precad.privacy.terms import Adversary, Terms
@@ -191,7 +191,7 @@ def _figures(plan: Plan, adversary: Adversary, sigma: float) -> dict[str, float]
         "sampler_delta": min(1.0, terms.sampler_delta(adversary, steps, pld)),
     }
     if plan.group == 1:
-        figures["pld_replace_one"] = bound(PldAccountant(replace_one=True), terms, adversary, plan.cap)
+        figures["pld_replace_one"] = bound(EXCHANGED, terms, adversary, plan.cap)
     if adversary is Adversary.CLIENTS and plan.unit == "record" and plan.group == 1:
         run = {"record_rate": plan.record_rate, "client_rate": plan.client_rate, "delta": plan.delta}
         figures["paper_invalid"] = paper_clients_epsilon(sigma=terms.sigma, rounds=plan.rounds, **run)
