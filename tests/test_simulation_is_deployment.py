@@ -24,7 +24,6 @@ from precad.deployment.leader import Leader
 from precad.deployment.parties import Parties
 from precad.deployment.replay import Replay
 from precad.deployment.task import Task, Training
-from precad.deployment.transport import MemoryTransport
 from precad.mpc.prg import Context, Purpose
 from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample
@@ -200,7 +199,7 @@ class _Deployed:
         self.keys = {name: own.signing for name, own in parties.clients.items()}
         self.randomness = Randomness.repeatable(SEED)
         helper = HelperServer(task, signing[Role.B], folder / "b.db", initial, durable=False)
-        self.leader = Leader(task, signing[Role.A], folder / "a.db", initial, MemoryTransport(helper), durable=False)
+        self.leader = Leader(task, signing[Role.A], folder / "a.db", initial, helper, durable=False)
         self.clients = {
             name: Client(task, name, key, folder / f"{name}.db", durable=False) for name, key in self.keys.items()
         }

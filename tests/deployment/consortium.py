@@ -75,7 +75,7 @@ class Consortium:
         self.wire[round_, what.value, "alpha"].add(body)
         self.hook("alpha", f"send {what.value}")
         try:
-            answer = self.b.answer(round_, what, self.tamper(round_, what, "alpha", body))
+            answer = self.b.exchange(round_, what, self.tamper(round_, what, "alpha", body))
         except Crash as crash:
             if crash.party != "beta":
                 raise

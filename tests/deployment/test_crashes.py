@@ -96,7 +96,8 @@ def test_every_step(tmp_path: Path, first: int) -> None:
     """Each step of two rounds, and of opening the files: the party that takes it dies there."""
     names = all_steps(tmp_path / "count")
     assert len(names) > 150
-    for what in ("alpha: before INSERT INTO pins", "beta: before INSERT", "bank: before INSERT", "alpha: got share"):
+    pinning = "alpha: before INSERT OR IGNORE INTO pins"
+    for what in (pinning, "beta: before INSERT", "bank: before INSERT", "alpha: got share"):
         assert any(name.startswith(what) for name in names)
     for at in range(first, len(names), STRIDE):
         try:

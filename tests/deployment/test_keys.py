@@ -12,14 +12,14 @@ from tests.deployment.world import NOW
 
 
 def test_files_of_a_client(tmp_path: Path) -> None:
-    identity = keys.new_client(tmp_path, "bank")
+    identity = keys.OwnKeys.of_client("bank").save(tmp_path)
     assert stat.S_IMODE((tmp_path / "bank.key").stat().st_mode) == 0o600
     assert keys.load_public(tmp_path / "bank.pub") == identity
     assert keys.load_private(tmp_path / "bank.key").public_key().public_bytes_raw() == identity.key
 
 
 def test_files_of_a_server(tmp_path: Path) -> None:
-    identity = keys.new_server(tmp_path, "alpha", NOW)
+    identity = keys.OwnKeys.of_server("alpha", NOW).save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "alpha.key",
         "alpha.pub",
@@ -33,21 +33,21 @@ def test_files_of_a_server(tmp_path: Path) -> None:
 
 
 def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
-    keys.new_client(tmp_path, "bank")
+    keys.OwnKeys.of_client("bank").save(tmp_path)
     before = (tmp_path / "bank.key").read_bytes()
     with pytest.raises(ValueError, match="not overwritten"):
-        keys.new_client(tmp_path, "bank")
+        keys.OwnKeys.of_client("bank").save(tmp_path)
     assert (tmp_path / "bank.key").read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "é", "x" * 65])
 def test_a_name_is_a_file_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="name"):
-        keys.new_client(tmp_path, name)
+        keys.OwnKeys.of_client(name).save(tmp_path)
 
 
 def test_bad_files_are_refused_in_words(tmp_path: Path) -> None:
-    keys.new_client(tmp_path, "bank")
+    keys.OwnKeys.of_client("bank").save(tmp_path)
     os.chmod(tmp_path / "bank.key", 0o640)
     with pytest.raises(ValueError, match="read by others"):
         keys.load_private(tmp_path / "bank.key")
@@ -57,7 +57,7 @@ def test_bad_files_are_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "junk.key").chmod(0o600)
     with pytest.raises(ValueError, match="Ed25519 private key"):
         keys.load_private(tmp_path / "junk.key")
-    keys.new_server(tmp_path, "alpha", NOW)
+    keys.OwnKeys.of_server("alpha", NOW).save(tmp_path)
     with pytest.raises(ValueError, match="Ed25519 private key"):
         keys.load_private(tmp_path / "alpha.tls.key")
     for text in ("{}", "[]", '{"name": "a", "key": 3}', '{"name": "a", "key": "00"}', "nothing"):
@@ -69,7 +69,7 @@ def test_bad_files_are_refused_in_words(tmp_path: Path) -> None:
 
 
 def test_signatures(tmp_path: Path) -> None:
-    identity = keys.new_client(tmp_path, "bank")
+    identity = keys.OwnKeys.of_client("bank").save(tmp_path)
     statement = digest(b"precad test", b"x")
     signature = keys.sign(keys.load_private(tmp_path / "bank.key"), statement)
     assert keys.is_signed(identity.key, statement, signature)

@@ -78,7 +78,7 @@ def test_without_validation(tmp_path: Path) -> None:
     consortium.round()
     consortium.check()
     with pytest.raises(ProtocolError, match="no exchange of checks"):
-        consortium.b.answer(0, Exchange.CHECKS, b"")
+        consortium.b.exchange(0, Exchange.CHECKS, b"")
     consortium.close()
 
 
@@ -240,7 +240,7 @@ def test_a_relay_cannot_replay_or_read(parties: Consortium) -> None:
     parties.round()
     (old,) = parties.wire[0, "submissions", "alpha"]
     parties.a.start_round()
-    parties.b.answer(1, Exchange.SUBMISSIONS, old)
+    parties.b.exchange(1, Exchange.SUBMISSIONS, old)
     assert [rejected.reason for rejected in parties.b.rejections] == [Reason.FOREIGN] * 3
     relayed = decode(decode(old, Batch).items[0], Relayed)
     own = parties.a.epoch_key(0).private
@@ -259,19 +259,19 @@ def test_b_refuses_another_beginning(parties: Consortium) -> None:
     parties.a.start_round()
     (raw,) = parties.wire[0, "begin", "alpha"]
     begin = decode(raw, Begin)
-    answer = parties.b.answer(0, Exchange.BEGIN, raw)
+    answer = parties.b.exchange(0, Exchange.BEGIN, raw)
     assert answer == next(iter(parties.wire[0, "begin", "beta"]))
     with pytest.raises(ProtocolError, match="begin was another before"):
-        parties.b.answer(0, Exchange.BEGIN, resigned(replace(begin, selected=("bank",))))
+        parties.b.exchange(0, Exchange.BEGIN, resigned(replace(begin, selected=("bank",))))
     with pytest.raises(ProtocolError, match="runs another task"):
-        parties.b.answer(0, Exchange.BEGIN, encode(replace(begin, task=Digest(bytes(32)))))
+        parties.b.exchange(0, Exchange.BEGIN, encode(replace(begin, task=Digest(bytes(32)))))
     with pytest.raises(ProtocolError, match=says("sign", "model")):
-        parties.b.answer(0, Exchange.BEGIN, encode(replace(begin, signature=Blob(bytes(64)))))
+        parties.b.exchange(0, Exchange.BEGIN, encode(replace(begin, signature=Blob(bytes(64)))))
     with pytest.raises(ProtocolError, match=says("round 0", "round 1")):
-        parties.b.answer(1, Exchange.BEGIN, raw)
+        parties.b.exchange(1, Exchange.BEGIN, raw)
     other = resigned(replace(begin, round=5, model=Digest(bytes(32))))
     with pytest.raises(ProtocolError, match=says("round 5", "model")):
-        parties.b.answer(5, Exchange.BEGIN, other)
+        parties.b.exchange(5, Exchange.BEGIN, other)
 
 
 SECOND: list[tuple[Exchange, Callable[[bytes], bytes]]] = [
@@ -295,15 +295,15 @@ def test_a_second_message_is_refused_for_ever(
     if restart:
         parties.kill("beta")
     with pytest.raises(ProtocolError, match=says("no second")):
-        parties.b.answer(0, what, change(raw))
+        parties.b.exchange(0, what, change(raw))
     if what in (Exchange.SHARE, Exchange.RECEIPT):
-        assert parties.b.answer(0, what, raw) == answer
+        assert parties.b.exchange(0, what, raw) == answer
     else:
         with pytest.raises(ProtocolError, match=says("opened", "erased")):
-            parties.b.answer(0, what, raw)
+            parties.b.exchange(0, what, raw)
     parties.round()
     with pytest.raises(ProtocolError, match="not the current round"):
-        parties.b.answer(0, what, raw)
+        parties.b.exchange(0, what, raw)
 
 
 def test_a_repeated_message_gets_the_same_bytes(parties: Consortium) -> None:
@@ -313,7 +313,7 @@ def test_a_repeated_message_gets_the_same_bytes(parties: Consortium) -> None:
         if sender == "beta":
             (sent,) = parties.wire[round_, what.value, "alpha"]
             parties.kill("beta")
-            assert parties.b.answer(round_, what, sent) == message
+            assert parties.b.exchange(round_, what, sent) == message
         return message
 
     parties.tamper = repeat
@@ -328,7 +328,7 @@ def test_nothing_before_its_time(parties: Consortium, what: Exchange) -> None:
     parties.collect()
     (raw,) = parties.wire[0, what.value, "alpha"]
     with pytest.raises(ProtocolError, match=r"before its time|another"):
-        parties.b.answer(1, what, raw)
+        parties.b.exchange(1, what, raw)
     assert parties.b.last().status in (Status.OPEN, Status.CLOSED)  # type: ignore[union-attr]
     parties.a.finish_round()
     parties.check()
@@ -339,7 +339,7 @@ def test_garbage_from_a_changes_nothing(parties: Consortium, what: Exchange) -> 
     parties.collect()
     for body in (b"", b"garbage", bytes(1000)):
         with pytest.raises(ProtocolError):
-            parties.b.answer(0, what, body)
+            parties.b.exchange(0, what, body)
     parties.a.finish_round()
     parties.check()
 
@@ -356,7 +356,7 @@ def test_abandoning(parties: Consortium) -> None:
     assert parties.a.start_round() == 1
     assert parties.b.last().number == 1  # type: ignore[union-attr]
     with pytest.raises(ProtocolError, match="not the current round"):
-        parties.b.answer(0, Exchange.CLOSE, b"")
+        parties.b.exchange(0, Exchange.CLOSE, b"")
     assert parties.a.ledger.participations() == {}
     assert parties.a.store.headers(0) == parties.b.store.headers(0) == {}
 
@@ -443,7 +443,7 @@ def test_no_way_back_after_the_noisy_share_left(parties: Consortium) -> None:
 def test_nothing_of_an_update_stays_on_the_disk(parties: Consortium) -> None:
     """After a round, no share, seed, nonce or sealed part is in any file; before, they are: the search works."""
     parties.collect()
-    parties.b.answer(0, Exchange.SUBMISSIONS, _batch(parties))
+    parties.b.exchange(0, Exchange.SUBMISSIONS, _batch(parties))
     secrets = []
     for server in (parties.a, parties.b):
         for kept in server.store.kept(0, ["bank"]):

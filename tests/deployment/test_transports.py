@@ -28,7 +28,7 @@ from precad.deployment.leader import Leader
 from precad.deployment.parties import Parties
 from precad.deployment.service import Metrics
 from precad.deployment.task import Task
-from precad.deployment.transport import Exchange, MemoryTransport, Transport, TransportError, limit
+from precad.deployment.transport import Exchange, Transport, TransportError, limit
 from precad.errors import ProtocolError
 from precad.privacy.ledger import Entry
 from precad.protocol.states import Role
@@ -100,7 +100,7 @@ def https(tmp_path: Path) -> Iterator[Site]:
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site, Transport]]:
     site = make_site(tmp_path)
     if request.param == "memory":
-        yield site, MemoryTransport(site.helper)
+        yield site, site.helper
         site.helper.close()
         return
     with serving(site), site.http() as transport:
@@ -176,7 +176,7 @@ def test_limits_hold_for_the_largest_messages(https: Site) -> None:
 
     class Tap:
         def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
-            answer = https.helper.answer(round_, what, body)
+            answer = https.helper.exchange(round_, what, body)
             sizes[what] = max(len(body), len(answer))
             return answer
 
@@ -222,7 +222,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 def test_another_certificate_than_as(https: Site) -> None:
     """Somebody else reaches B: it has a certificate, but not the one in the task."""
     stranger = https.folder / "stranger"
-    keys.new_server(stranger, "alpha", NOW)
+    keys.OwnKeys.of_server("alpha", NOW).save(stranger)
     mallory = Site(https.world, stranger, https.helper, https.port)
     identity = keys.load_public(stranger / "alpha.pub")
     mallory.world = replace(mallory.world, task=replace(https.task, server_a=identity))
@@ -291,7 +291,7 @@ def test_b_comes_back_while_a_tries(https: Site, monkeypatch: pytest.MonkeyPatch
         connection.execute("PRAGMA max_page_count = 1000000")
 
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    real = https.helper.answer
+    real = https.helper.exchange
 
     def filling(round_: int, what: Exchange, body: bytes) -> bytes:
         if what is Exchange.TALLY and not waits:
@@ -300,7 +300,7 @@ def test_b_comes_back_while_a_tries(https: Site, monkeypatch: pytest.MonkeyPatch
             https.helper.store.pin(round_, {"more filler": bytes(10**6)})
         return real(round_, what, body)
 
-    monkeypatch.setattr(https.helper, "answer", filling)
+    monkeypatch.setattr(https.helper, "exchange", filling)
     with https.http(sleep=make_room) as transport:
         play(https, transport, 1).close()
     assert waits == [1.0]
@@ -311,7 +311,7 @@ def test_a_disk_that_fills_while_b_counts_or_logs(https: Site, monkeypatch: pyte
     """Wherever the disk is full, A hears so, and the round ends when there is room."""
     waits: list[float] = []
     connection = https.helper.ledger._connection
-    real_record, real_answer = https.helper.ledger.record, https.helper.answer
+    real_record, real_answer = https.helper.ledger.record, https.helper.exchange
 
     def record(round_: int, participants: Iterable[str]) -> Entry:
         if what is Exchange.SHARE and not waits:
@@ -326,7 +326,7 @@ def test_a_disk_that_fills_while_b_counts_or_logs(https: Site, monkeypatch: pyte
         return real_answer(round_, wanted, body)
 
     monkeypatch.setattr(https.helper.ledger, "record", record)
-    monkeypatch.setattr(https.helper, "answer", answer)
+    monkeypatch.setattr(https.helper, "exchange", answer)
     full = quick(https)
     with full, pytest.raises(TransportError, match=says("beta", "disk is full")):
         play(https, full, 1)
@@ -351,7 +351,7 @@ def test_a_stop_waits_for_the_exchange_under_way(tmp_path: Path, monkeypatch: py
         return b"answered"
 
     site = make_site(tmp_path)
-    monkeypatch.setattr(site.helper, "answer", slow)
+    monkeypatch.setattr(site.helper, "exchange", slow)
     with serving(site):
         transport = site.http()
         asking = threading.Thread(target=lambda: answers.append(transport.exchange(0, Exchange.CLOSE, b"")))
@@ -399,7 +399,7 @@ def test_a_fault_tells_nothing(https: Site, monkeypatch: pytest.MonkeyPatch) -> 
     def fault(*_: object) -> bytes:
         raise RuntimeError("seed 0123")
 
-    monkeypatch.setattr(https.helper, "answer", fault)
+    monkeypatch.setattr(https.helper, "exchange", fault)
     with (
         quick(https) as transport,
         pytest.raises(TransportError, match=says("fault", "log")) as caught,
@@ -432,6 +432,6 @@ def get(app: Starlette, path: str) -> httpx.Response:
 
 
 def test_an_answer_that_is_too_long(https: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https.helper, "answer", lambda *_: bytes(10**6))
+    monkeypatch.setattr(https.helper, "exchange", lambda *_: bytes(10**6))
     with https.http() as transport, pytest.raises(ProtocolError, match="answers with more than"):
         transport.exchange(0, Exchange.CLOSE, b"")

@@ -14,9 +14,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from precad.deployment.task import Training
-from precad.flower.mod import PrecadMod
-from precad.flower.node import PARTITION, Kit
-from precad.flower.parties import ServerA
+from precad.flower.mod import PARTITION, Kit, PrecadMod
+from precad.flower.strategy import ServerA
 from precad.protocol.params import Params, Unit
 from precad.protocol.update import Schedule
 

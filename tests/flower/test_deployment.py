@@ -37,7 +37,7 @@ from precad.simulation.forging import forge, scaled
 from precad.protocol.codec import Blob
 from precad.flower import wire
 from precad.flower.arrays import vector_of
-from precad.flower.node import Kit
+from precad.flower.mod import Kit
 from precad.protocol.messages import Sealed, encode
 from precad.deployment import sealing
 

@@ -9,8 +9,7 @@ from precad.deployment import task as tasks
 from precad.deployment.client import RefusedError
 from precad.deployment.keys import is_signed
 from precad.flower import wire
-from precad.flower.mod import PrecadMod
-from precad.flower.node import KIT, NAME, PARTITION, Kit
+from precad.flower.mod import KIT, NAME, PARTITION, Kit, PrecadMod
 from tests.flower import grids
 from tests.messages import says
 

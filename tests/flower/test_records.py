@@ -15,11 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from precad.flower import wire
 from precad.flower.arrays import vector_of
-from precad.flower.mod import PrecadMod
-from precad.flower.node import PARTITION
-from precad.flower.parties import ServerA
+from precad.flower.mod import PARTITION, PrecadMod
 from precad.flower.records import record_update
-from precad.flower.strategy import PrecadStrategy
+from precad.flower.strategy import PrecadStrategy, ServerA
 from precad.gradients.engine import PerRecordGradients
 from precad.mpc import fixed_point
 from precad.privacy import clipping

@@ -16,8 +16,7 @@ from precad.errors import ProtocolError
 from precad.flower import wire
 from precad.flower.arrays import vector_of
 from precad.flower.mod import PrecadMod
-from precad.flower.parties import ServerA
-from precad.flower.strategy import PrecadStrategy
+from precad.flower.strategy import PrecadStrategy, ServerA
 from precad.mpc import fixed_point
 from precad.privacy import clipping
 from precad.protocol import aggregation

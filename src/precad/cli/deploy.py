@@ -28,12 +28,10 @@ def keys_new(
     """
     import datetime
 
-    from precad.deployment import keys as files
+    from precad.deployment.keys import OwnKeys
 
-    if kind == "server":
-        identity = files.new_server(folder, name, datetime.datetime.now(datetime.UTC))
-    else:
-        identity = files.new_client(folder, name)
+    now = datetime.datetime.now(datetime.UTC)
+    identity = (OwnKeys.of_server(name, now) if kind == "server" else OwnKeys.of_client(name)).save(folder)
     lines = [
         f"wrote {folder / name}.key (keep it secret) and {folder / name}.pub (give it to the others)",
         f"public key {identity.key.hex()}",

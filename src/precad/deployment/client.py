@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from precad.deployment import receipts, sealing
-from precad.deployment.disk import StoreError, connect, in_words, transaction
+from precad.deployment.disk import claim, connect, in_words, transaction
 from precad.deployment.keys import is_signed
 from precad.deployment.receipts import Events, Verdict
 from precad.deployment.task import Task
@@ -63,7 +63,7 @@ class Client:
             raise ValueError(f"the key is not the one that the roster gives for {name}")
         self.task, self.name, self._key = task, name, key
         self._connection = connect(path, durable=durable)
-        self._own(f"{name} in task {task.digest.hex()}", path)
+        claim(self._connection, path, "state", task, name, _SCHEMA)
         with in_words():
             self.ledger = Ledger(path, task.digest.hex(), task.terms, durable=durable)
 
@@ -143,8 +143,7 @@ class Client:
                 raise RefusedError(f"server {server.name} did not sign the verdict on round {told.round}")
         if len(sent) == 1:
             with transaction(self._connection):
-                line = receipts.next_line(self._last_line(), events, self._key).as_text()
-                self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (told.round, line))
+                self._append(events)
         return told.verdict
 
     def participations(self) -> int:
@@ -158,21 +157,11 @@ class Client:
         with in_words():
             return [line for (line,) in self._connection.execute(lines, (round_,))]
 
-    def _last_line(self) -> str | None:
-        row = self._connection.execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
-        return None if row is None else str(row[0])
-
-    def _own(self, owner: str, path: Path) -> None:
-        """Make the file this client's, once its task's budget was checked; or find that it is."""
-        with transaction(self._connection):
-            for statement in _SCHEMA:
-                self._connection.execute(statement)
-            stored = self._connection.execute("SELECT name FROM owner").fetchone()
-            if stored is None:
-                self.task.check_budget()
-                self._connection.execute("INSERT INTO owner VALUES (0, ?)", (owner,))
-        if stored is not None and stored[0] != owner:
-            raise StoreError(f"{path} is the state of {stored[0]}, not of {owner}")
+    def _append(self, events: Events) -> None:
+        """Add a line to the log, inside a transaction."""
+        last = self._connection.execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
+        line = receipts.next_line(None if last is None else last[0], events, self._key).as_text()
+        self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (events.round, line))
 
     def _answered(self, number: int, model: Digest) -> bytes | None:
         """What was answered in this round, if it was; a round before the last is refused."""
@@ -212,10 +201,9 @@ class Client:
             known = self._answered(round_.number, round_.model)
             if known is not None:
                 return known
-            line = receipts.next_line(self._last_line(), events, self._key).as_text()
             self._connection.execute("DELETE FROM sent")
             self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
-            self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (round_.number, line))
+            self._append(events)
         return reply
 
 
@@ -227,7 +215,6 @@ def _is_model(model: NDArray[np.float64], expected: Digest) -> bool:
 
 
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sent (round INTEGER PRIMARY KEY, model BLOB NOT NULL, reply BLOB NOT NULL)",
     """CREATE TABLE IF NOT EXISTS log (
         number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL, line TEXT NOT NULL)""",

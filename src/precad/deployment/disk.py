@@ -1,10 +1,11 @@
 """Files of SQLite that may not forget: how a party opens one, writes to it, and says what went wrong."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from precad.deployment.task import Task
 from precad.errors import PrecadError
 from precad.privacy.ledger import LedgerError
 
@@ -28,15 +29,27 @@ def connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
     with in_words():
         connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        synchronous = "FULL" if durable else "OFF"
-        for pragma in (
-            "journal_mode = WAL",
-            f"synchronous = {synchronous}",
-            "secure_delete = ON",
-            "temp_store = MEMORY",
-        ):
+        synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
+        for pragma in ("journal_mode = WAL", synchronous, "secure_delete = ON", "temp_store = MEMORY"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
+
+
+def claim(connection: sqlite3.Connection, path: Path, kind: str, task: Task, party: str, schema: Iterable[str]) -> None:
+    """Make a file a party's own in a task, once the task's budget was checked; or find that it is."""
+    owner = f"{party} in task {task.digest.hex()}"
+    with transaction(connection):
+        for statement in (_OWNER, *schema):
+            connection.execute(statement)
+        stored = connection.execute("SELECT name FROM owner").fetchone()
+        if stored is None:
+            task.check_budget()
+            connection.execute("INSERT INTO owner VALUES (0, ?)", (owner,))
+    if stored is not None and stored[0] != owner:
+        raise StoreError(f"{path} is the {kind} of {stored[0]}, not of {owner}")
+
+
+_OWNER = "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)"
 
 
 @contextmanager

@@ -1,16 +1,9 @@
 """Server B: it answers A, and trusts nothing that A could have changed (PROTOCOL §10)."""
 
-from pathlib import Path
-
-import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from numpy.typing import NDArray
-
 from precad.deployment import sealing
 from precad.deployment.keys import is_signed
 from precad.deployment.server import Server
 from precad.deployment.store import Pin, RoundRow, Status
-from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError, Rejected
 from precad.protocol.codec import Blob
@@ -20,16 +13,13 @@ from precad.protocol.states import Role
 
 
 class HelperServer(Server):
-    """Server B of a task."""
+    """Server B of a task: in one process with A, it is A's :class:`precad.deployment.transport.Transport` itself."""
 
-    def __init__(
-        self, task: Task, key: Ed25519PrivateKey, path: Path, model: NDArray[np.float64], *, durable: bool = True
-    ) -> None:
-        super().__init__(task, Role.B, key, path, model, durable=durable)
-        self.rejections: list[Rejected] = []
-        """Of the last batch of submissions, for the operator's log."""
+    role = Role.B
+    rejections: tuple[Rejected, ...] = ()
+    """Of the last batch of submissions, for the operator's log."""
 
-    def answer(self, round_: int, what: Exchange, body: bytes) -> bytes:
+    def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
         """The answer to a message of A: the same bytes to the same message, a ``ProtocolError`` to another."""
         if what is Exchange.BEGIN:
             return self._begin(round_, body)
@@ -82,5 +72,5 @@ class HelperServer(Server):
         relayed = [decode(item, Relayed) for item in decode(body, Batch).items]
         with self.all_or_none():
             verdicts = [self.receive(number, each.header, each.signature, each.part, b"") for each in relayed]
-        self.rejections = [verdict for verdict in verdicts if verdict is not None]
+        self.rejections = tuple(verdict for verdict in verdicts if verdict is not None)
         return encode(Batch(()))

@@ -113,16 +113,6 @@ class OwnKeys:
         return self.identity
 
 
-def new_client(folder: Path, name: str) -> Identity:
-    """Make the keys of a client, in these files."""
-    return OwnKeys.of_client(name).save(folder)
-
-
-def new_server(folder: Path, name: str, now: datetime.datetime) -> Identity:
-    """Make the keys of a server, in these files."""
-    return OwnKeys.of_server(name, now).save(folder)
-
-
 def load_public(path: Path) -> Identity:
     """The party of a public file."""
     try:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from precad.deployment import sealing
 from precad.deployment.keys import is_signed
 from precad.deployment.server import Server
-from precad.deployment.store import Pin, Status
+from precad.deployment.store import Pin, RoundRow, Status
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange, Transport
 from precad.errors import ProtocolError, Reason, Rejected
@@ -41,6 +41,8 @@ SIGNATURE_BYTES = 64
 class Leader(Server):
     """Server A of a task."""
 
+    role = Role.A
+
     def __init__(
         self,
         task: Task,
@@ -51,7 +53,7 @@ class Leader(Server):
         *,
         durable: bool = True,
     ) -> None:
-        super().__init__(task, Role.A, key, path, model, durable=durable)
+        super().__init__(task, key, path, model, durable=durable)
         self._transport = transport
 
     def model(self) -> NDArray[np.float64]:
@@ -69,7 +71,7 @@ class Leader(Server):
             row = self.last()
         if row is None or row.status is not Status.OPEN:
             row = self.begin(0 if row is None else row.number + 1, self.select())
-        self._agree_on_start(row.number)
+        self._agree_on_start(row)
         return row.number
 
     def select(self) -> frozenset[str]:
@@ -79,23 +81,14 @@ class Leader(Server):
 
     def selected(self) -> frozenset[str]:
         """The clients to invite: those that both servers let in. For A's eyes only."""
-        row = self.last()
-        if row is None or row.status is not Status.OPEN:
-            raise ProtocolError("no round is open")
-        return frozenset(self._begun(row.number).selected)
+        return frozenset(self._begun(self._open_round().number).selected)
 
     def invitation(self) -> bytes:
         """What every selected client gets with the model: the same bytes for all."""
-        row = self.last()
-        if row is None or row.status is not Status.OPEN:
-            raise ProtocolError("no round is open")
-        begun = self._begun(row.number)
-        own = Blob(self.epoch_key(row.number).announced)
-        return encode(
-            Invitation(
-                self.task.digest, row.number, row.model, self.sign_model(row), begun.signature, own, begun.sealing
-            )
-        )
+        row = self._open_round()
+        begun, own = self._begun(row.number), Blob(self.epoch_key(row.number).announced)
+        both = self.sign_model(row), begun.signature
+        return encode(Invitation(self.task.digest, row.number, row.model, *both, own, begun.sealing))
 
     def submit(self, message: bytes) -> Rejected | None:
         """A client's reply. A bad one is a :class:`Rejected` and costs nobody else anything; None: it is kept."""
@@ -113,8 +106,7 @@ class Leader(Server):
 
     def submission_limit(self) -> int:
         """The most bytes that an honest reply has."""
-        entries = sum(part_a_sizes(self.task.bounds).values())
-        return 8 * entries + 2 * sealing.OVERHEAD + 2048
+        return 8 * sum(part_a_sizes(self.task.bounds).values()) + 2 * sealing.OVERHEAD + 2048
 
     def finish_round(self) -> NDArray[np.float64]:
         """Close the round, validate, open, settle; the next model. Nobody valid is a legal round: it opens noise."""
@@ -125,9 +117,8 @@ class Leader(Server):
         if row.status in (Status.OPEN, Status.CLOSED):
             self.own(number, Exchange.CLOSE)
             kept = self.store.kept(number, self.store.headers(number))
-            self._transport.exchange(
-                number, Exchange.SUBMISSIONS, encode(Batch(tuple(Blob(each.relayed) for each in kept)))
-            )
+            relayed = Batch(tuple(Blob(each.relayed) for each in kept))
+            self._transport.exchange(number, Exchange.SUBMISSIONS, encode(relayed))
         for what in self.exchanges():
             if not self.taken(number, what):
                 self.take(number, what, self._transport.exchange(number, what, self.own(number, what)))
@@ -144,10 +135,16 @@ class Leader(Server):
             raise ProtocolError("no round is under way")
         self.abandon(row)
 
-    def _agree_on_start(self, number: int) -> None:
-        """Both sign the model; B may let in fewer clients. The first answer of B stands."""
+    def _open_round(self) -> RoundRow:
         row = self.last()
-        if row is None or self.store.pinned(number, Pin.BEGUN) is not None:
+        if row is None or row.status is not Status.OPEN:
+            raise ProtocolError("no round is open")
+        return row
+
+    def _agree_on_start(self, row: RoundRow) -> None:
+        """Both sign the model; B may let in fewer clients. The first answer of B stands."""
+        number = row.number
+        if self.store.pinned(number, Pin.BEGUN) is not None:
             return
         begin = Begin(self.task.digest, number, row.model, self.sign_model(row), tuple(sorted(row.selected)))
         answer = self._transport.exchange(number, Exchange.BEGIN, encode(begin))

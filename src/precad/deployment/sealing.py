@@ -13,14 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hpke import (
-    AEAD,
-    KDF,
-    KEM,
-    MLKEM768X25519PrivateKey,
-    MLKEM768X25519PublicKey,
-    Suite,
-)
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, MLKEM768X25519PrivateKey, MLKEM768X25519PublicKey, Suite
 
 from precad.deployment.keys import Identity, is_signed, sign
 from precad.deployment.task import Task
@@ -86,11 +79,6 @@ def sign_header(key: Ed25519PrivateKey, header: bytes) -> Blob:
     return sign(key, digests.header(decode(header, Header)))
 
 
-def is_header_signed(key: bytes, header: bytes, signature: bytes) -> bool:
-    """Whether a client signed a header, which must be one."""
-    return is_signed(key, digests.header(decode(header, Header)), signature)
-
-
 def model_statement(task: Digest, round_: int, model: Digest) -> Digest:
     """What both servers sign at the start of a round: clients take no other model."""
     return digest(b"precad model of", task, round_.to_bytes(8, "little"), model)
@@ -103,10 +91,8 @@ def _announcement(task: Digest, server: str, epoch: int, public: bytes) -> Diges
 def _bound_to(header: bytes, recipient: Identity) -> bytes:
     """HPKE's info. The header names task, round, model and client, each is bound by itself too."""
     head = decode(header, Header)
-    number = head.round.to_bytes(8, "little")
-    return digest(
-        b"precad seal", head.task, number, head.client.encode(), recipient.name.encode(), digests.header(head)
-    )
+    bound = (head.round.to_bytes(8, "little"), head.client.encode(), recipient.name.encode())
+    return digest(b"precad seal", head.task, *bound, digests.header(head))
 
 
 def _decrypt(private: bytes, sealed: bytes, info: bytes) -> bytes | None:

@@ -8,14 +8,14 @@ refused for ever.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from precad.deployment import receipts, sealing
-from precad.deployment.keys import sign
+from precad.deployment.keys import is_signed, sign
 from precad.deployment.receipts import Events
 from precad.deployment.replay import Replay
 from precad.deployment.sealing import EpochKey
@@ -38,18 +38,13 @@ T = TypeVar("T")
 class Server:
     """A server of a task. Not for use by several threads at once. ``durable=False`` is for simulations."""
 
+    role: ClassVar[Role]
+
     def __init__(
-        self,
-        task: Task,
-        role: Role,
-        key: Ed25519PrivateKey,
-        path: Path,
-        model: NDArray[np.float64],
-        *,
-        durable: bool = True,
+        self, task: Task, key: Ed25519PrivateKey, path: Path, model: NDArray[np.float64], *, durable: bool = True
     ) -> None:
-        self.task, self.role, self._key = task, role, key
-        self.identity, self.peer = task.server(role), task.server(role.other)
+        self.task, self._key = task, key
+        self.identity, self.peer = task.server(self.role), task.server(self.role.other)
         if key.public_key().public_bytes_raw() != self.identity.key:
             raise ValueError(f"the key is not the one that the task gives for server {self.identity.name}")
         if model_digest(model) != task.model or model.size != task.bounds.dim:
@@ -113,7 +108,7 @@ class Server:
             return Rejected(Reason.MALFORMED)
         if head.client not in row.selected:
             return Rejected(Reason.NOT_SELECTED)
-        if not sealing.is_header_signed(self.task.members[head.client].identity.key, header, signature):
+        if not is_signed(self.task.members[head.client].identity.key, digests.header(head), signature):
             return Rejected(Reason.SIGNATURE)
         replay = self._replay(row)
         if submission.foreign(replay.round, head.client, head) is not None:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -57,15 +58,11 @@ class Metrics:
         """All counts."""
         lines = ["# TYPE precad_rounds_opened_total counter", f"precad_rounds_opened_total {opened}"]
         lines.append("# TYPE precad_answers_total counter")
-        lines += [
-            f'precad_answers_total{{exchange="{what}",status="{status}"}} {count}'
-            for (what, status), count in sorted(self._answers.items())
-        ]
+        for (what, status), count in sorted(self._answers.items()):
+            lines.append(f'precad_answers_total{{exchange="{what}",status="{status}"}} {count}')
         lines.append("# TYPE precad_answer_seconds_total counter")
-        lines += [
-            f'precad_answer_seconds_total{{exchange="{what}"}} {seconds:.6f}'
-            for what, seconds in sorted(self._seconds.items())
-        ]
+        for what, seconds in sorted(self._seconds.items()):
+            lines.append(f'precad_answer_seconds_total{{exchange="{what}"}} {seconds:.6f}')
         return "\n".join(lines) + "\n"
 
 
@@ -79,7 +76,7 @@ def exchange_app(helper: HelperServer, metrics: Metrics, after: Callable[[], Non
         try:
             wanted, body = await _read(helper, request)
             async with lock:
-                answer = await run_in_threadpool(helper.answer, number, wanted, body)
+                answer = await run_in_threadpool(helper.exchange, number, wanted, body)
                 if wanted in (Exchange.BEGIN, Exchange.RECEIPT):
                     await run_in_threadpool(after)
         except Exception as error:
@@ -94,32 +91,26 @@ def exchange_app(helper: HelperServer, metrics: Metrics, after: Callable[[], Non
     return Starlette(routes=[Route("/v1/rounds/{round:int}/{what}", exchange, methods=["POST"])])
 
 
-class _HttpError(Exception):
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-
-
 async def _read(helper: HelperServer, request: Request) -> tuple[Exchange, bytes]:
     """A's message, no longer than it may be."""
     spoken = request.headers.get(VERSION_HEADER, "none")
     if spoken != str(VERSION):
-        raise _HttpError(400, f"protocol version {spoken}, this server speaks version {VERSION}")
+        raise HTTPException(400, f"protocol version {spoken}, this server speaks version {VERSION}")
     if request.path_params["what"] not in _NAMES:
-        raise _HttpError(404, "there is no such exchange")
+        raise HTTPException(404, "there is no such exchange")
     what = Exchange(request.path_params["what"])
     allowed, body = limit(helper.task, what), bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > allowed:
-            raise _HttpError(413, f"{what.value} has more than {allowed} bytes")
+            raise HTTPException(413, f"{what.value} has more than {allowed} bytes")
     return what, bytes(body)
 
 
 def _refusal(error: Exception) -> tuple[int, str]:
     """The status and the words for A. A fault of this program goes to the log by its place alone: no value."""
-    if isinstance(error, _HttpError):
-        return error.status, str(error)
+    if isinstance(error, HTTPException):
+        return error.status_code, error.detail
     if isinstance(error, ClientDisconnect):
         return 400, "the message broke off"
     if isinstance(error, ProtocolError):
@@ -159,7 +150,9 @@ def run(config: ServerConfig) -> None:
         listening = _listen(config.host, config.port)
         metrics = Metrics()
         if config.metrics_port:
-            _serve_operations(operations_app(helper, metrics), _listen("127.0.0.1", config.metrics_port))
+            operations = uvicorn.Server(_settings(operations_app(helper, metrics)))
+            sockets = {"sockets": [_listen("127.0.0.1", config.metrics_port)]}
+            threading.Thread(target=operations.run, kwargs=sockets, daemon=True).start()
 
         def write_log() -> None:
             receipts.extend(config.audit_log, helper.store.log)
@@ -209,11 +202,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise ValueError(f"cannot listen on {host} port {port}: {error.strerror}; is another server running?") from None
     return listening
-
-
-def _serve_operations(app: Starlette, listening: socket.socket) -> None:
-    server = uvicorn.Server(_settings(app))
-    threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
 
 
 class _Connection(H11Protocol):

@@ -9,15 +9,16 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.deployment.disk import StoreError, connect, in_words, transaction
+from precad.deployment.disk import claim, connect, in_words, transaction
 from precad.deployment.sealing import EpochKey
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
@@ -106,16 +107,7 @@ class Store:
     def __init__(self, path: Path, task: Task, party: str, *, durable: bool = True) -> None:
         self._lock = threading.RLock()
         self._connection = connect(path, durable=durable)
-        owner = f"{party} in task {task.digest.hex()}"
-        with self._transaction() as execute:
-            for statement in _SCHEMA:
-                execute(statement)
-            stored = execute("SELECT name FROM owner").fetchone()
-            if stored is None:
-                task.check_budget()
-                execute("INSERT INTO owner VALUES (0, ?)", (owner,))
-        if stored is not None and stored[0] != owner:
-            raise StoreError(f"{path} is the store of {stored[0]}, not of {owner}")
+        claim(self._connection, path, "store", task, party, _SCHEMA)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -123,14 +115,16 @@ class Store:
             self._connection.close()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """All that is written inside is one transaction."""
-        with self._transaction():
-            yield
+    def together(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """All that is written inside is one transaction; one inside another is a part of it."""
+        with self._lock, in_words():
+            inside: bool = self._connection.in_transaction
+            with nullcontext() if inside else transaction(self._connection):
+                yield self._connection.execute
 
     def start_from(self, model: Model) -> None:
         """Take the initial model, unless there is a later one. What a crash left in the log file is taken out of it."""
-        with self._transaction() as execute:
+        with self.together() as execute:
             execute("INSERT OR IGNORE INTO model VALUES (0, ?, ?, ?, ?)", _columns(model))
         self._wipe()
 
@@ -140,17 +134,15 @@ class Store:
 
     def optimised(self) -> Model:
         """The current model, with what its optimiser remembers."""
-        with self._read() as execute:
-            *raw, steps = execute("SELECT parameters, first, second, steps FROM model").fetchone()
+        *raw, steps = self._one("SELECT parameters, first, second, steps FROM model")
         theta, first, second = (np.frombuffer(vector, np.float64) for vector in raw)
         return Model(theta, first, second, steps)
 
     def begin(self, number: int, selected: Iterable[str]) -> RoundRow:
         """Begin a round from the current model. What was pinned in earlier rounds, now final, is forgotten."""
         names = sorted(selected)
-        with self._transaction() as execute:
-            (raw,) = execute("SELECT parameters FROM model").fetchone()
-            model = model_digest(np.frombuffer(raw, np.float64))
+        with self.together() as execute:
+            model = model_digest(self.model())
             row = (number, model, json.dumps(names), Status.OPEN.value)
             execute("DELETE FROM pins WHERE round < ?", (number,))
             execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", row)
@@ -159,25 +151,22 @@ class Store:
 
     def last_round(self) -> RoundRow | None:
         """The round that was begun last."""
-        with self._read() as execute:
-            row = execute("SELECT * FROM rounds ORDER BY number DESC LIMIT 1").fetchone()
+        row = self._one("SELECT * FROM rounds ORDER BY number DESC LIMIT 1")
         return None if row is None else RoundRow(row[0], Digest(row[1]), frozenset(json.loads(row[2])), Status(row[3]))
 
     def opened_rounds(self) -> int:
         """How many rounds were opened, or can only be opened."""
         done = (Status.REVEALED.value, Status.OPENED.value, Status.SETTLED.value)
-        with self._read() as execute:
-            (count,) = execute("SELECT count(*) FROM rounds WHERE status IN (?, ?, ?)", done).fetchone()
-        return int(count)
+        return int(self._one("SELECT count(*) FROM rounds WHERE status IN (?, ?, ?)", *done)[0])
 
     def advance(self, number: int, status: Status) -> None:
         """Move a round on."""
-        with self._transaction() as execute:
+        with self.together() as execute:
             execute("UPDATE rounds SET status = ? WHERE number = ?", (status.value, number))
 
     def keep(self, number: int, kept: Kept, header: Digest) -> None:
         """Keep a submission, and its header's digest for ever."""
-        with self._transaction() as execute:
+        with self.together() as execute:
             if execute("SELECT 1 FROM seen WHERE header = ?", (header,)).fetchone():
                 raise ProtocolError("a header that was seen before")
             execute("INSERT INTO seen VALUES (?, ?)", (header, number))
@@ -186,63 +175,56 @@ class Store:
 
     def headers(self, number: int) -> dict[str, bytes]:
         """The headers that were kept, by client."""
-        with self._read() as execute:
-            return dict(execute("SELECT client, header FROM submissions WHERE round = ? ORDER BY client", (number,)))
+        with self._lock, in_words():
+            headers = "SELECT client, header FROM submissions WHERE round = ? ORDER BY client"
+            return dict(self._connection.execute(headers, (number,)))
 
     def kept(self, number: int, clients: Iterable[str]) -> Iterator[Kept]:
         """The submissions of these clients, one at a time."""
         for client in clients:
-            with self._read() as execute:
-                row = execute(
-                    "SELECT client, header, signature, part, relayed FROM submissions WHERE round = ? AND client = ?",
-                    (number, client),
-                ).fetchone()
+            row = self._one("SELECT * FROM submissions WHERE round = ? AND client = ?", number, client)
             if row is None:
                 raise ProtocolError("a submission that was not kept")
-            yield Kept(*row)
+            yield Kept(*row[1:])
 
     def pinned(self, number: int, what: str) -> bytes | None:
         """What was pinned in a round."""
-        with self._read() as execute:
-            row = execute("SELECT value FROM pins WHERE round = ? AND what = ?", (number, what)).fetchone()
+        row = self._one("SELECT value FROM pins WHERE round = ? AND what = ?", number, what)
         return None if row is None else bytes(row[0])
 
     def pin(self, number: int, values: dict[str, bytes]) -> None:
         """Pin all of these, or none; one that was another before is a ``ProtocolError``, for ever."""
-        with self._transaction() as execute:
+        with self.together() as execute:
             for what, value in values.items():
                 execute("INSERT OR IGNORE INTO pins VALUES (?, ?, ?)", (number, what, value))
-                (stored,) = execute("SELECT value FROM pins WHERE round = ? AND what = ?", (number, what)).fetchone()
-                if bytes(stored) != value:
+                if self.pinned(number, what) != value:
                     raise ProtocolError(f"{what} was another before, and there is no second one in a round")
 
     def finish(self, number: int, model: Model, pins: dict[str, bytes]) -> None:
         """End a round with its next model: erase its shares and seeds."""
-        with self._transaction() as execute:
-            for what, value in pins.items():
-                execute("INSERT INTO pins VALUES (?, ?, ?)", (number, what, value))
+        with self.together() as execute:
+            self.pin(number, pins)
             execute("UPDATE model SET parameters = ?, first = ?, second = ?, steps = ?", _columns(model))
-            execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.OPENED.value, number))
+            self.advance(number, Status.OPENED)
             execute("DELETE FROM submissions WHERE round = ?", (number,))
         self._wipe()
 
     def abandon(self, number: int, line: str) -> None:
         """End a round without a model: erase its shares, seeds, nonces and noisy share, and log it."""
-        with self._transaction() as execute:
+        with self.together() as execute:
             execute("INSERT INTO log (round, line) VALUES (?, ?)", (number, line))
-            execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.ABANDONED.value, number))
+            self.advance(number, Status.ABANDONED)
             execute("DELETE FROM submissions WHERE round = ?", (number,))
             execute("DELETE FROM pins WHERE round = ?", (number,))
         self._wipe()
 
     def epoch_key(self, epoch: int, make: Callable[[], EpochKey]) -> EpochKey:
         """The sealing key of an epoch, a new one if there was none; those of earlier epochs are deleted."""
-        with self._read() as execute:
-            row = execute("SELECT private, announced FROM epochs WHERE epoch = ?", (epoch,)).fetchone()
+        row = self._one("SELECT private, announced FROM epochs WHERE epoch = ?", epoch)
         if row is not None:
             return EpochKey(*row)
         key = make()
-        with self._transaction() as execute:
+        with self.together() as execute:
             execute("DELETE FROM epochs WHERE epoch < ?", (epoch,))
             execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, key.private, key.announced))
         self._wipe()
@@ -250,50 +232,38 @@ class Store:
 
     def settle(self, number: int, line: str, pins: dict[str, bytes], told: dict[str, bytes]) -> None:
         """Add a round's line to the audit log, and keep what each client is to be told: nothing is left to do in it."""
-        with self._transaction() as execute:
-            for what, value in pins.items():
-                execute("INSERT INTO pins VALUES (?, ?, ?)", (number, what, value))
+        with self.together() as execute:
+            self.pin(number, pins)
             execute("INSERT INTO log (round, line) VALUES (?, ?)", (number, line))
             for client, message in told.items():
                 execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (client, message))
-            execute("UPDATE rounds SET status = ? WHERE number = ?", (Status.SETTLED.value, number))
+            self.advance(number, Status.SETTLED)
 
     def told(self, client: str) -> bytes | None:
         """What a client is to be told about its last submission."""
-        with self._read() as execute:
-            row = execute("SELECT message FROM told WHERE client = ?", (client,)).fetchone()
+        row = self._one("SELECT message FROM told WHERE client = ?", client)
         return None if row is None else bytes(row[0])
 
     def log(self, after: int = -1) -> list[str]:
         """The audit log, or what is in it about the rounds after one."""
-        with self._read() as execute:
-            return [line for (line,) in execute("SELECT line FROM log WHERE round > ? ORDER BY number", (after,))]
+        with self._lock, in_words():
+            lines = "SELECT line FROM log WHERE round > ? ORDER BY number"
+            return [line for (line,) in self._connection.execute(lines, (after,))]
 
     def last_line(self) -> str | None:
         """The last line of the audit log."""
-        with self._read() as execute:
-            row = execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
+        row = self._one("SELECT line FROM log ORDER BY number DESC LIMIT 1")
         return None if row is None else str(row[0])
 
-    @contextmanager
-    def _read(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+    def _one(self, query: str, *values: object) -> Any:
+        """The first row that a query finds, or None."""
         with self._lock, in_words():
-            yield self._connection.execute
+            return self._connection.execute(query, values).fetchone()
 
     def _wipe(self) -> None:
         """Deleted content is zeros in the main file (``secure_delete``); this takes it out of the log file too."""
         with self._lock, in_words():
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
-        with self._lock, in_words():
-            inside: bool = self._connection.in_transaction  # of together()
-            if inside:
-                yield self._connection.execute
-                return
-            with transaction(self._connection):
-                yield self._connection.execute
 
 
 def _columns(model: Model) -> tuple[bytes, bytes, bytes, int]:
@@ -301,7 +271,6 @@ def _columns(model: Model) -> tuple[bytes, bytes, bytes, int]:
 
 
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS model (
         id INTEGER PRIMARY KEY CHECK (id = 0), parameters BLOB NOT NULL, first BLOB NOT NULL, second BLOB NOT NULL,
         steps INTEGER NOT NULL)""",

@@ -46,22 +46,3 @@ class Transport(Protocol):
     def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
         """Send a message, return the answer. B's refusal is a ``ProtocolError`` with B's words."""
         ...
-
-
-class Helper(Protocol):
-    """B, as a transport sees it."""
-
-    def answer(self, round_: int, what: Exchange, body: bytes) -> bytes:
-        """The answer to a message of A."""
-        ...
-
-
-class MemoryTransport:
-    """B in the same process."""
-
-    def __init__(self, helper: Helper) -> None:
-        self._helper = helper
-
-    def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
-        """See :class:`Transport`."""
-        return self._helper.answer(round_, what, body)

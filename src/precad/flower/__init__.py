@@ -11,25 +11,18 @@ from precad.lazy import public_names
 if TYPE_CHECKING:
     from precad.flower.arrays import vector_of
     from precad.flower.mod import PrecadMod
-    from precad.flower.parties import ServerA
     from precad.flower.records import record_update
-    from precad.flower.strategy import PrecadStrategy
+    from precad.flower.strategy import PrecadStrategy, ServerA
 
 __getattr__, __dir__ = public_names(
     __name__,
     {
         "PrecadMod": "precad.flower.mod",
         "PrecadStrategy": "precad.flower.strategy",
-        "ServerA": "precad.flower.parties",
+        "ServerA": "precad.flower.strategy",
         "record_update": "precad.flower.records",
         "vector_of": "precad.flower.arrays",
     },
 )
 
-__all__ = [
-    "PrecadMod",
-    "PrecadStrategy",
-    "ServerA",
-    "record_update",
-    "vector_of",
-]
+__all__ = ["PrecadMod", "PrecadStrategy", "ServerA", "record_update", "vector_of"]

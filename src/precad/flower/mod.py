@@ -2,29 +2,39 @@
 
 With the unit ``client`` the app trains as it likes, and the guarantee is about the client as a whole; with the unit
 ``record`` it replies with :func:`precad.flower.record_update`. Its metrics, its sample count, its arrays and
-the words of its errors stay on the node: the reply is built anew (PROTOCOL §9).
+the words of its errors stay on the node: the reply is built anew (PROTOCOL §9). A client takes the task, and with it
+both servers' keys, from its own disk, where its operator put it. Nothing that A sends says where to look.
 """
 
 import logging
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
+from precad.deployment import keys, receipts
+from precad.deployment import task as tasks
 from precad.deployment.client import Client, RefusedError
 from precad.deployment.keys import sign
 from precad.deployment.task import Task
 from precad.flower import wire
 from precad.flower.arrays import Layout, vector_of
-from precad.flower.node import Kit
 from precad.mpc import fixed_point
 from precad.protocol.params import Params, Unit
 
 LOG = logging.getLogger("flwr.precad")
 REFUSED = 1000
 """The code of the error that A gets instead of a submission. Its words are always the same."""
+KIT, NAME = "precad-kit", "precad-name"
+"""The settings of a SuperNode's ``--node-config``: the client's folder, and its name in the task."""
+PARTITION = "partition-id"
+MARK = "SIMULATION"
+"""A file in the folder of a simulation."""
 
 
 class PrecadMod:
@@ -71,6 +81,60 @@ class PrecadMod:
         return ConfigRecord({wire.REPLY: reply})
 
 
+@dataclass(frozen=True)
+class Kit:
+    """A client's folder: task.json, NAME.key, and, once it took part, NAME.db and NAME.audit.log."""
+
+    folder: Path
+    name: str
+    durable: bool = True
+    """False in a simulation, whose state need not outlive a power cut."""
+
+    @classmethod
+    def of(cls, context: Context, simulated: Path | None) -> "Kit":
+        """The kit that the node's operator named; else, in a simulation, that of the client with the node's number."""
+        settings = context.node_config
+        if KIT in settings and NAME in settings:
+            return cls(Path(str(settings[KIT])), str(settings[NAME]))
+        half = KIT in settings or NAME in settings
+        if half or simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
+            raise RefusedError(f"the SuperNode's --node-config must name the client's folder {KIT} and {NAME}")
+        names = sorted(_task(simulated / "task.json").members)
+        number = int(settings[PARTITION])
+        if not 0 <= number < len(names):
+            raise RefusedError(f"node {number} of a simulation with {len(names)} clients")
+        return cls(simulated, names[number], durable=False)
+
+    def task(self) -> Task:
+        """The task that the client joined."""
+        return _task(self.folder / "task.json")
+
+    def key(self) -> Ed25519PrivateKey:
+        """The client's key."""
+        return keys.load_private(self.folder / f"{self.name}.key")
+
+    def client(self, task: Task) -> Client:
+        """The client, on its state."""
+        return Client(task, self.name, self.key(), self.folder / f"{self.name}.db", durable=self.durable)
+
+    def write_log(self, client: Client) -> None:
+        """Bring the audit log's file up to date."""
+        receipts.write(self.folder / f"{self.name}.audit.log", client.log())
+
+
+def _task(path: Path) -> Task:
+    """A task's file; a process that answers again does not work out its digest and its cost again."""
+    try:
+        return _unchanged_task(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise RefusedError(f"cannot read {path}: {error.strerror}") from None
+
+
+@lru_cache(maxsize=4)
+def _unchanged_task(path: Path, _changed: int) -> Task:
+    return tasks.load(path)
+
+
 def _introduce(kit: Kit, ask: bytes, node: int) -> ConfigRecord:
     statement = wire.introduction(kit.task().digest, ask, node)
     return ConfigRecord({wire.NAME: kit.name.encode(), wire.PROOF: bytes(sign(kit.key(), statement))})
@@ -98,7 +162,7 @@ def _train(
     message.content = RecordDict({name: handed, **others})
     by_record = client.task.bounds.unit is Unit.RECORD
     if by_record:
-        message.content[wire.LOCAL] = _local_terms(client.task, client.name)
+        message.content[wire.LOCAL] = ConfigRecord(asdict(wire.LocalTerms.of(client.task, client.name)))
     trained = call_next(message, context)
     if trained.has_error():
         raise RefusedError("the app answered with an error")
@@ -123,17 +187,6 @@ def _summed(trained: Message, bounds: Params) -> NDArray[np.float64]:
     if total.dtype != np.int64 or total.shape != (bounds.dim,):
         raise RefusedError(f"a record update has {bounds.dim} integers, got {total.dtype} of shape {total.shape}")
     return fixed_point.decode(total, bounds.fractional_bits)
-
-
-def _local_terms(task: Task, client: str) -> ConfigRecord:
-    return ConfigRecord(
-        {
-            "record_bound": task.bounds.record_bound,
-            "record_rate": task.training.record_rate,
-            "fractional_bits": task.bounds.fractional_bits,
-            "records": task.members[client].records,
-        }
-    )
 
 
 def _only_arrays(message: Message) -> tuple[str, ArrayRecord]:

@@ -4,8 +4,6 @@
 R, p and the grid come from the client's own copy of the task, by way of :class:`precad.flower.PrecadMod`.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
@@ -17,6 +15,7 @@ from precad.gradients.engine import LossFunction, PerRecordGradients
 from precad.mpc.prg import Context, Purpose, Stream, digest
 from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample
+from precad.tables import build
 
 _SAMPLES = Context(digest(b"precad samples"), 0, "client")
 
@@ -37,17 +36,18 @@ def record_update(message: Message, model: nn.Module, loss: LossFunction, inputs
     Raises:
         ValueError: The task is not by record, or there are more records than the roster declares.
     """
-    terms = _Terms.of(message)
+    given = message.content.config_records.get(wire.LOCAL)
+    if given is None:
+        raise ValueError("the app has no PrecadMod, or the task's unit is client: train as you like instead")
+    terms = build(wire.LocalTerms, dict(given), wire.LOCAL)
     if not len(inputs) == len(targets) <= terms.records:
         raise ValueError(
             f"expected as many targets as inputs, at most the {terms.records} records that the roster declares, "
             f"got {len(inputs)} inputs and {len(targets)} targets"
         )
     theta = _parameters(message, model)
-    gradients = PerRecordGradients(model, loss)
-    stream = Stream(Secret.fresh(), Purpose.SAMPLE, _SAMPLES)
-    drawn = poisson_sample(stream, len(inputs), terms.record_rate)
-    (total,) = gradients.clipped_sums(
+    drawn = poisson_sample(Stream(Secret.fresh(), Purpose.SAMPLE, _SAMPLES), len(inputs), terms.record_rate)
+    (total,) = PerRecordGradients(model, loss).clipped_sums(
         theta,
         inputs[drawn],
         targets[drawn],
@@ -56,28 +56,6 @@ def record_update(message: Message, model: nn.Module, loss: LossFunction, inputs
         fractional_bits=terms.fractional_bits,
     )
     return Message(RecordDict({wire.SUM: ArrayRecord({wire.SUM: Array(-total)})}), reply_to=message)
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """What the mod says about the task."""
-
-    record_bound: float
-    record_rate: float
-    fractional_bits: int
-    records: int
-
-    @classmethod
-    def of(cls, message: Message) -> "_Terms":
-        given = message.content.config_records.get(wire.LOCAL)
-        if given is None:
-            raise ValueError("the app has no PrecadMod, or the task's unit is client: train as you like instead")
-        return cls(
-            float(str(given["record_bound"])),
-            float(str(given["record_rate"])),
-            int(str(given["fractional_bits"])),
-            int(str(given["records"])),
-        )
 
 
 def _parameters(message: Message, model: nn.Module) -> NDArray[np.float64]:

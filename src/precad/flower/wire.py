@@ -1,7 +1,10 @@
 """What precad puts into Flower's messages: one ConfigRecord, of these keys; and what mod and app say to each other."""
 
+from dataclasses import dataclass
+
 from flwr.app import ConfigRecord, Message
 
+from precad.deployment.task import Task
 from precad.mpc.prg import Digest, digest
 
 RECORD = "precad"
@@ -21,9 +24,25 @@ REPLY = "reply"
 """Node → A: the sealed submission."""
 
 LOCAL = "precad-local"
-"""Mod → app, by record: a ConfigRecord with R, p, f and |D_i|. It never comes from A."""
+"""Mod → app, by record: a ConfigRecord of :class:`LocalTerms`. It never comes from A."""
 SUM = "precad-sum"
 """App → mod, by record: an ArrayRecord with the update on the grid. It never leaves the node."""
+
+
+@dataclass(frozen=True)
+class LocalTerms:
+    """R, p, f and |D_i|, from the client's own copy of the task."""
+
+    record_bound: float
+    record_rate: float
+    fractional_bits: int
+    records: int
+
+    @classmethod
+    def of(cls, task: Task, client: str) -> "LocalTerms":
+        """Those of a client."""
+        bounds = task.bounds
+        return cls(bounds.record_bound, task.training.record_rate, bounds.fractional_bits, task.members[client].records)
 
 
 def introduction(task: Digest, ask: bytes, node: int) -> Digest:
