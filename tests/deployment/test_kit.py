@@ -37,7 +37,7 @@ def test_a_clients_page_names_the_settings_that_the_mod_reads(folder: Path) -> N
     words = shlex.split(command.replace("$PWD", "/srv/bank"))
     node_config = words[words.index("--node-config") + 1]
     assert node_config == 'precad-kit="/srv/bank" precad-name="bank"'
-    source = (Path(precad.__file__).parent / "flower" / "node.py").read_text()  # Flower may not be installed
+    source = (Path(precad.__file__).parent / "flower" / "mod.py").read_text()  # Flower may not be installed
     read = re.search(r'^KIT, NAME = "(.*)", "(.*)"$', source, re.MULTILINE)
     assert read is not None
     assert [item.split("=")[0] for item in node_config.split()] == list(read.groups())
