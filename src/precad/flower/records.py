@@ -4,6 +4,8 @@
 R, p and the grid come from the client's own copy of the task, by way of :class:`precad.flower.PrecadMod`.
 """
 
+from typing import Any
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
@@ -15,7 +17,6 @@ from precad.gradients.engine import LossFunction, PerRecordGradients
 from precad.mpc.prg import Context, Purpose, Stream, digest
 from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample
-from precad.tables import build
 
 _SAMPLES = Context(digest(b"precad samples"), 0, "client")
 
@@ -39,7 +40,8 @@ def record_update(message: Message, model: nn.Module, loss: LossFunction, inputs
     given = message.content.config_records.get(wire.LOCAL)
     if given is None:
         raise ValueError("the app has no PrecadMod, or the task's unit is client: train as you like instead")
-    terms = build(wire.LocalTerms, dict(given), wire.LOCAL)
+    values: dict[str, Any] = dict(given)
+    terms = wire.LocalTerms(**values)
     if not len(inputs) == len(targets) <= terms.records:
         raise ValueError(
             f"expected as many targets as inputs, at most the {terms.records} records that the roster declares, "
