@@ -78,7 +78,7 @@ def task_new(
     Example: precad task new task.json --server-a alpha.pub --server-b beta.pub --model model.npy --rounds 100
     --participations 20 --budget 3
     """
-    given = options.training_table(locals())
+    chosen = locals()
     from precad.deployment import keys as files
     from precad.deployment import task as tasks
     from precad.protocol.digests import model_digest
@@ -90,7 +90,7 @@ def task_new(
         raise ValueError(f"{path} exists and is not overwritten")
     base = preset_of(dataset, preset)["training"] if preset else {} if config else _USUAL
     file = read_toml(config).get("training", {}) if config else {}
-    table = {**base, **file, **given}
+    table = {**base, **file, **options.given(Hyperparameters, chosen)}
     if "budget" not in table:
         raise ValueError("budget is missing: say with --budget how much ε against a server a client may spend")
     if "rounds" not in table:

@@ -4,6 +4,7 @@ A command gives the default, and the type where that varies: ``sigma: Annotated[
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -65,11 +66,7 @@ ClientName = Annotated[str, typer.Argument(help="The client's name in the task."
 LedgerFile = Annotated[Path, typer.Argument(help="The ledger's file.")]
 
 
-def training_table(given: Mapping[str, object]) -> dict[str, Any]:
-    """Make a ``[training]`` table of a command's ``locals()``: the hyperparameters that the person gave."""
-    from dataclasses import fields
-
-    from precad.settings import Hyperparameters
-
-    names = {field.name for field in fields(Hyperparameters)}
-    return {name: value for name, value in given.items() if name in names and value is not None}
+def given(kind: type, values: Mapping[str, object]) -> dict[str, Any]:
+    """Of a command's ``locals()``, the fields of this dataclass that the person gave: the others are None."""
+    names = [field.name for field in fields(kind)]
+    return {name: values[name] for name in names if values.get(name) is not None}

@@ -48,23 +48,13 @@ def privacy(
 
     Example: precad privacy --sigma 2 --rounds 500 --delta 1e-6
     """
+    chosen = locals()
     from rich.text import Text
 
     from precad.privacy.plan import Plan, costs
-    from precad.privacy.terms import Adversary
+    from precad.tables import build
 
-    plan = Plan(
-        rounds=rounds,
-        client_rate=client_rate,
-        record_rate=record_rate,
-        delta=delta,
-        participations=participations,
-        unit=unit,
-        hidden=hidden,
-        group=group,
-        noise=Adversary(noise),
-        dim=dim,
-    )
+    plan = build(Plan, options.given(Plan, chosen), "the run")
     if curve:
         _show_curve(plan, sigma, target_epsilon, out, as_json)
         return
@@ -154,7 +144,7 @@ def protocol(
     noise_multiplier: Annotated[float, options.SIGMA] = 1.0,
     record_bound: Annotated[float, options.RECORD_BOUND] = 2.0,
     client_bound: Annotated[float, options.CLIENT_BOUND] = 30.0,
-    mode: Annotated[options.ValidationName, options.VALIDATION] = "proof",
+    validation: Annotated[options.ValidationName, options.VALIDATION] = "proof",
     explain: Annotated[bool, typer.Option("--explain", help="Say where each number comes from.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -162,19 +152,13 @@ def protocol(
 
     Example: precad protocol --dim 122570 --client-bound 10 --explain
     """
+    chosen = locals()
     from precad.protocol import explain as explanation
-    from precad.protocol.params import Params, Validation
+    from precad.protocol.params import Params
+    from precad.tables import build
 
-    params = Params(
-        dim=dim,
-        clients=clients,
-        record_bound=record_bound,
-        client_bound=client_bound,
-        noise_multiplier=noise_multiplier,
-        validation=Validation(mode),
-    )
-    lines = explanation.explain(params)
-    table = new_table(f"validation by {mode}, d = {dim:,}, C = {client_bound:g}", "number", "value")
+    lines = explanation.explain(build(Params, options.given(Params, chosen), "the protocol"))
+    table = new_table(f"validation by {validation}, d = {dim:,}, C = {client_bound:g}", "number", "value")
     for column in table.columns:
         column.no_wrap = True
     if explain:

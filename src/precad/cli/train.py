@@ -59,22 +59,27 @@ def train(
 
     Example: precad train --dataset mnist --rounds 500 --malicious 2
     """
-    training = options.training_table(locals())
+    chosen = locals()
     need("train")
-    from precad.settings import to_toml
+    from precad.settings import Hyperparameters, from_table, to_toml
+    from precad.simulation import presets
     from precad.simulation.randomness import Randomness
     from precad.simulation.run_folder import RunFolder, free_name
+    from precad.tables import merged, read_toml
 
     if name is not None and (Path(name).name != name or name in ("", "..") or not name.isprintable()):
         raise PrecadError(f"a run's name is that of a folder in --out, without slashes; got {name!r}")
     overrides = {
         "task": {"dataset": dataset, "clients": clients},
-        "training": training,
+        "training": options.given(Hyperparameters, chosen),
         "malicious": {"clients": malicious, "attack": attack},
         "seed": seed,
         "evaluate_every": evaluate_every,
     }
-    settings = _settings(config, preset, overrides)
+    table = merged(read_toml(config) if config else {}, _given(overrides))
+    task = table.get("task", {})
+    known = task.get("dataset", "digits") if isinstance(task, Mapping) else "digits"
+    settings = from_table(merged(presets.preset(known, preset or "recommended"), table))
     randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
     trainer = _trainer(settings, data, device, randomness, None)
     path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
@@ -150,18 +155,6 @@ def watch(
         typer.echo("ended; the run itself goes on")
     finally:
         server.server_close()
-
-
-def _settings(config: Path | None, preset: str | None, overrides: Mapping[str, Any]) -> "RunConfig":
-    """The preset, overridden by the file, overridden by the options."""
-    from precad.settings import from_table
-    from precad.simulation import presets
-    from precad.tables import merged, read_toml
-
-    table = merged(read_toml(config) if config else {}, _given(overrides))
-    task = table.get("task", {})
-    dataset = task.get("dataset", "digits") if isinstance(task, Mapping) else "digits"
-    return from_table(merged(presets.preset(dataset, preset or "recommended"), table))
 
 
 def _given(overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,10 @@ class Ledger:
         self._turn = threading.Lock()
         self._process = os.getpid()
         with _plain_errors(path):
-            self._connection = _connect(path, "FULL" if durable else "OFF")
+            # Kept open while the ledger is: a commit is then one write that the disk confirms.
+            self._connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         weakref.finalize(self, self._connection.close)
         with self._transaction() as connection:
             for statement in _SCHEMA:
@@ -242,14 +245,6 @@ def _read_terms(stored: str) -> tuple[str, Terms]:
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise LedgerError(f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored}: {error}") from None
     return task, terms
-
-
-def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    """Kept open while the ledger is: a commit is then one write that the disk confirms."""
-    connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
-    return connection
 
 
 def _entry(row: tuple[int, str, str]) -> Entry:
