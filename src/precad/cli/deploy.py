@@ -47,9 +47,7 @@ def task_new(
     server_a: Annotated[Path, typer.Option(help="Server A's public file.")],
     server_b: Annotated[Path, typer.Option(help="Server B's public file.")],
     model: options.ModelFile,
-    config: Annotated[
-        Path | None, typer.Option(help="A file of `precad train`, as a run's config.toml: its [training] is taken.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A file of `precad train`, such as a run's config.toml.")] = None,
     dataset: Annotated[str, options.DATASET] = "digits",
     preset: Annotated[str | None, options.PRESET] = None,
     rounds: Annotated[int | None, options.ROUNDS] = None,
@@ -72,7 +70,7 @@ def task_new(
 ) -> None:
     """Write a task without clients; `precad roster add` adds them.
 
-    What was tried with `precad train` is deployed as it is: name the same preset and data set, or the same file.
+    To deploy what you tried with `precad train`, give the same --preset and --dataset, or its file as --config.
     Without --participations, a client may take part as often as its budget pays for.
 
     Example: precad task new task.json --server-a alpha.pub --server-b beta.pub --model model.npy --rounds 100

@@ -32,20 +32,20 @@ PARTICIPATIONS = _size(help="T_i, the most rounds in which a client takes part."
 
 SIGMA = privacy("--sigma", "--noise-multiplier", help="σ: each server adds noise of σ times the sensitivity.")
 DELTA = privacy(help="δ, which should be far below one over the number of records.")
-BUDGET = privacy(help="The most ε against a server that a client may spend.")
+BUDGET = privacy(help="A client sits out once its ε against a server would exceed this.")
 UNIT = privacy(help="What the guarantee protects: one record, or all of a client's.")
-NOISE = privacy(help="Against whom one server's noise protects: a server (σ each), or clients alone (σ/√2 each).")
-PARTICIPANTS = privacy(help="Whether people outside the servers may learn who took part in a round.")
+NOISE = privacy(help="Who must see noise of σ: a server (each adds σ), or clients alone (each adds σ/√2).")
+PARTICIPANTS = privacy(help="Whether anyone but the two servers may learn who took part in a round.")
 
 RECORD_BOUND = _protocol(help="R, the bound on one record's gradient.")
 CLIENT_BOUND = _protocol(help="C, the bound on a client's update.")
-VALIDATION = _protocol("--validation", "--mode", help="How the servers validate updates.")
-NORMALISE = _protocol(
-    help="What the servers divide the sum by: a public constant, or the records of those who took part."
+VALIDATION = _protocol(
+    "--validation", "--mode", help="proof: clients prove their norm; triples: the paper's way; none."
 )
+NORMALISE = _protocol(help="What the servers divide the sum by: a public constant, or what those who took part hold.")
 
 LEARNING_RATE = _learning(help="η in the first round.")
-FINAL_LEARNING_RATE = _learning(help="η in the last round: it falls along a line. Without it, η stays the same.")
+FINAL_LEARNING_RATE = _learning(help="η in the last round: it falls linearly. Without it, η stays the same.")
 OPTIMISER = _learning(help="How the servers turn the sum into a step.")
 
 MALICIOUS = _attack(help="K, the number of malicious clients.")

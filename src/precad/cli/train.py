@@ -26,7 +26,8 @@ def train(
     dataset: Annotated[str | None, options.DATASET] = None,
     preset: Annotated[str | None, options.PRESET] = None,
     protocol: Annotated[
-        Literal["precad", "plain", "cdp", "ldp", "ddp"] | None, typer.Option(help="How updates are added up.")
+        Literal["precad", "plain", "cdp", "ldp", "ddp"] | None,
+        typer.Option(help="precad, or a baseline to compare with."),
     ] = None,
     clients: Annotated[int | None, options.CLIENTS] = None,
     rounds: Annotated[int | None, options.ROUNDS] = None,
@@ -43,9 +44,7 @@ def train(
     malicious: Annotated[int | None, options.MALICIOUS] = None,
     attack: Annotated[str | None, options.ATTACK] = None,
     defence: Annotated[str | None, options.DEFENCE] = None,
-    evaluate_every: Annotated[
-        int | None, typer.Option(help="The number of rounds from one look at the test set to the next.")
-    ] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Evaluate on the test set every this many rounds.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Make the run repeatable, for research: its noise is then NOT private.")
     ] = None,
