@@ -111,12 +111,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(table: Table, name: str = "") -> str:
-    """The text of a TOML file: the values, then the tables inside. TOML has no null: such a key is left out.
-
-    Args:
-        table: The values.
-        name: Of the table, if it stands inside another.
-    """
+    """The text of a TOML file, or of a table inside: values, then tables. TOML has no null: such a key is left out."""
     lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, Mapping | NoneType)]
     if name:
         lines = ["", f"[{name}]", *lines]

@@ -507,8 +507,8 @@ def test_the_sizes_of_what_a_client_sends(parties: Consortium) -> None:
     message = parties.reply("bank")
     sealed = decode(message, Sealed)
     part = PartB(Secret.fresh(), Secret.fresh(), Digest(bytes(32)))
-    assert len(encode(part)) == leader.PART_B_BYTES
-    assert len(sealed.part_b) == leader.PART_B_BYTES + sealing.OVERHEAD
+    assert len(encode(part)) == sealing.PART_B_BYTES
+    assert len(sealed.part_b) == sealing.PART_B_BYTES + sealing.OVERHEAD
     assert len(sealed.signature) == leader.SIGNATURE_BYTES
     assert 0 < parties.a.submission_limit() - len(message) < 2048
 

@@ -76,7 +76,8 @@ def serving(site: Site, context_of: Site | None = None) -> Iterator[Site]:
     site.port, site.metrics = listening.getsockname()[1], Metrics()
     settings = http_server._settings(http_server.exchange_app(site.helper, site.metrics))
     settings.load()
-    settings.ssl = tls.server_context(shown.pair("beta"), shown.task.server_b, site.task.server_a)
+    own, peer = shown.task.server_b, site.task.server_a
+    settings.ssl = tls.pinned_context(ssl.PROTOCOL_TLS_SERVER, shown.pair("beta"), own, peer)
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -231,7 +232,7 @@ def test_another_certificate_than_as(https: Site) -> None:
 
 
 def test_no_certificate(https: Site) -> None:
-    context = tls.client_context(https.pair("alpha"), https.task.server_a, https.task.server_b)
+    context = tls.pinned_context(ssl.PROTOCOL_TLS_CLIENT, https.pair("alpha"), https.task.server_a, https.task.server_b)
     bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     bare.check_hostname = False
     bare.load_verify_locations(cadata=https.task.server_b.certificate)
@@ -267,7 +268,7 @@ def test_files_of_another_certificate(tmp_path: Path) -> None:
         site.http("beta")
     mixed = tls.Pair(tmp_path / "alpha.tls.pem", tmp_path / "beta.tls.key")
     with pytest.raises(ValueError, match=says("not the key")):
-        tls.client_context(mixed, site.task.server_a, site.task.server_b)
+        tls.pinned_context(ssl.PROTOCOL_TLS_CLIENT, mixed, site.task.server_a, site.task.server_b)
     with pytest.raises(ValueError, match="cannot read a certificate"):
         tls.Pair(tmp_path / "none.pem", tmp_path / "alpha.tls.key").check(site.task.server_a)
     site.helper.close()

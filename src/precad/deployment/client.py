@@ -116,15 +116,10 @@ class Client:
             sent = submission.submit(joined.round, self.name, x)
         except ValueError as error:
             raise RefusedError(f"the update cannot be sent: {error}") from None
-        reply = encode(
-            Sealed(
-                Blob(sent.header),
-                sealing.sign_header(self._key, sent.header),
-                sealing.seal(joined.sealing_a, sent.part_a, sent.header, self.task.server_a),
-                sealing.seal(joined.sealing_b, sent.part_b, sent.header, self.task.server_b),
-            )
-        )
-        return self._count_and_store(joined.round, decode(sent.header, Header), reply)
+        part_a = sealing.seal(joined.sealing_a, sent.part_a, sent.header, self.task.server_a)
+        part_b = sealing.seal(joined.sealing_b, sent.part_b, sent.header, self.task.server_b)
+        reply = Sealed(Blob(sent.header), sealing.sign_header(self._key, sent.header), part_a, part_b)
+        return self._count_and_store(joined.round, decode(sent.header, Header), encode(reply))
 
     def hear(self, message: bytes) -> str:
         """The verdict on a submission that this client sent, if both servers signed it; it is logged once."""
@@ -190,13 +185,8 @@ class Client:
         with in_words():
             self.ledger.record(round_.number, [self.name])
         verdict = Verdict(self.name, digests.header(header).hex(), receipts.SENT, self.participations())
-        events = Events(
-            task=round_.task.hex(),
-            round=round_.number,
-            kind=receipts.SENT,
-            model=round_.model.hex(),
-            verdicts=(verdict,),
-        )
+        task, model = round_.task.hex(), round_.model.hex()
+        events = Events(task=task, round=round_.number, kind=receipts.SENT, model=model, verdicts=(verdict,))
         with transaction(self._connection):
             known = self._answered(round_.number, round_.model)
             if known is not None:

@@ -1,8 +1,8 @@
 """A's way to B over HTTPS with mutual TLS: retries what may be retried, and says in words what may not."""
 
+import ssl
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 import httpx
 
@@ -41,7 +41,7 @@ class HttpTransport:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._task, self._peer, self._attempts, self._sleep = task, task.server_b, attempts, sleep
-        context = tls.client_context(pair, task.server_a, task.server_b)
+        context = tls.pinned_context(ssl.PROTOCOL_TLS_CLIENT, pair, task.server_a, task.server_b)
         self._url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
         self._client = httpx.Client(
             base_url=self._url,
@@ -54,9 +54,7 @@ class HttpTransport:
     def __enter__(self) -> "HttpTransport":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -19,22 +19,10 @@ from precad.deployment.task import Task
 from precad.deployment.transport import Exchange, Transport
 from precad.errors import ProtocolError, Reason, Rejected
 from precad.protocol.codec import Blob
-from precad.protocol.messages import (
-    Batch,
-    Begin,
-    Begun,
-    Invitation,
-    PartB,
-    Relayed,
-    Sealed,
-    decode,
-    encode,
-    encoded_size,
-)
+from precad.protocol.messages import Batch, Begin, Begun, Invitation, Relayed, Sealed, decode, encode
 from precad.protocol.states import Role
 from precad.protocol.submission import part_a_sizes
 
-PART_B_BYTES = encoded_size(PartB)
 SIGNATURE_BYTES = 64
 
 
@@ -98,7 +86,7 @@ class Leader(Server):
             sealed = decode(message, Sealed)
         except ProtocolError:
             return Rejected(Reason.MALFORMED)
-        if len(sealed.part_b) != PART_B_BYTES + sealing.OVERHEAD or len(sealed.signature) != SIGNATURE_BYTES:
+        if len(sealed.part_b) != sealing.PART_B_BYTES + sealing.OVERHEAD or len(sealed.signature) != SIGNATURE_BYTES:
             return Rejected(Reason.MALFORMED)
         row = self.last()
         relayed = encode(Relayed(sealed.header, sealed.signature, sealed.part_b))

@@ -19,6 +19,8 @@ from precad.deployment.keys import Identity, is_signed, sign
 from precad.deployment.task import Task
 from precad.errors import PrecadError
 from precad.mpc.prg import Digest, digest
+from precad.protocol.codec import Blob
+from precad.protocol.messages import Told, encode
 from precad.tables import build, parse_json
 
 _CHUNK = 1 << 16
@@ -82,6 +84,17 @@ def verdict_statement(events: Events, verdict: Verdict) -> Digest:
     """What became of one submission, without a word about the others."""
     texts = (events.task, str(events.round), events.next_model, verdict.client, verdict.header, verdict.verdict)
     return digest(b"precad verdict", *(text.encode() for text in texts))
+
+
+def tell(events: Events, key: Ed25519PrivateKey, theirs: Iterable[Blob]) -> dict[str, bytes]:
+    """What A tells each client of the closed set: its own verdict, signed by both servers."""
+    task, next_model = Digest(bytes.fromhex(events.task)), Digest(bytes.fromhex(events.next_model))
+    messages = {}
+    for verdict, statement, signature in zip(events.verdicts, events.statements(), theirs, strict=True):
+        header, own = Digest(bytes.fromhex(verdict.header)), sign(key, statement)
+        told = Told(task, events.round, verdict.client, header, verdict.verdict, next_model, own, signature)
+        messages[verdict.client] = encode(told)
+    return messages
 
 
 def next_line(last: str | None, events: Events, key: Ed25519PrivateKey, peer: bytes = b"") -> Line:

@@ -20,28 +20,16 @@ from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError
 from precad.mpc import fixed_point
-from precad.mpc.prg import Digest, digest
+from precad.mpc.prg import digest
 from precad.mpc.secret import Secret
 from precad.mpc.single_use import Pins
 from precad.privacy.ledger import Ledger
 from precad.protocol import digests, states, submission
 from precad.protocol.codec import Blob
 from precad.protocol.digests import model_digest
-from precad.protocol.messages import (
-    Batch,
-    Check,
-    Close,
-    Header,
-    NoisyShare,
-    Nonce,
-    Receipt,
-    Tally,
-    Told,
-    decode,
-    encode,
-)
+from precad.protocol.messages import Batch, Check, Close, Header, NoisyShare, Nonce, Receipt, Tally, decode, encode
 from precad.protocol.params import Validation
-from precad.protocol.states import Agreed, Checking, Closing, Collecting, Opened, Revealed, Role, Tallied
+from precad.protocol.states import Agreed, Checking, Collecting, Opened, Revealed, Role, Tallied
 from precad.protocol.update import Model, next_model
 
 
@@ -102,13 +90,10 @@ class Replay:
         self._store.pin(self.number, pins | {Pin.THEIR_CLOSE: message, Pin.OWN_NONCE: Secret.fresh().value})
 
     @cached_property
-    def _closing(self) -> Closing:
-        return states.close(self.collecting, self.headers.values())[0]
-
-    @cached_property
     def _agreed(self) -> Agreed:
         peer, nonce = decode(self._need(Pin.THEIR_CLOSE), Close), Secret(self._need(Pin.OWN_NONCE))
-        return states.agree(self._closing, peer, nonce)[0]
+        closing, _ = states.close(self.collecting, self.headers.values())
+        return states.agree(closing, peer, nonce)[0]
 
     def _take_nonce(self, message: bytes, pins: dict[str, bytes]) -> None:
         states.challenge(self._agreed, decode(message, Nonce))
@@ -199,7 +184,10 @@ class Replay:
         )
 
     def _events(self, opened: Opened, next_model: str) -> Events:
-        counts, headers = self._ledger.participations(), self._judged.headers
+        counts, verdicts = self._ledger.participations(), []
+        for client, header in sorted(self._judged.headers.items()):
+            found = receipts.VALID if client in opened.valid else opened.rejected[client].reason.value
+            verdicts.append(Verdict(client, digests.header(header).hex(), found, counts.get(client, 0)))
         return Events(
             task=self.round.task.hex(),
             round=self.number,
@@ -208,15 +196,7 @@ class Replay:
             next_model=next_model,
             closed=self._judged.closed.hex(),
             outcome=self._revealed.outcome.hex(),
-            verdicts=tuple(
-                Verdict(
-                    client,
-                    digests.header(headers[client]).hex(),
-                    receipts.VALID if client in opened.valid else opened.rejected[client].reason.value,
-                    counts.get(client, 0),
-                )
-                for client in sorted(headers)
-            ),
+            verdicts=tuple(verdicts),
         )
 
     def _own_receipt(self) -> bytes:
@@ -237,27 +217,8 @@ class Replay:
         if len(theirs.verdicts) != len(statements) or not all(is_signed(peer.key, *each) for each in signed):
             raise ProtocolError(f"verdicts that server {peer.name} did not sign")
         line = receipts.next_line(self._store.last_line(), events, self._key, theirs.signature)
-        self._store.settle(self.number, line.as_text(), pins, self._told(events, theirs.verdicts))
-
-    def _told(self, events: Events, theirs: tuple[Blob, ...]) -> dict[str, bytes]:
-        """What A tells each client of the closed set."""
-        if self._role is Role.B:
-            return {}
-        return {
-            verdict.client: encode(
-                Told(
-                    self.round.task,
-                    self.number,
-                    verdict.client,
-                    Digest(bytes.fromhex(verdict.header)),
-                    verdict.verdict,
-                    Digest(bytes.fromhex(events.next_model)),
-                    sign(self._key, statement),
-                    signature,
-                )
-            )
-            for verdict, statement, signature in zip(events.verdicts, events.statements(), theirs, strict=True)
-        }
+        told = receipts.tell(events, self._key, theirs.verdicts) if self._role is Role.A else {}
+        self._store.settle(self.number, line.as_text(), pins, told)
 
     def _need(self, what: Pin) -> bytes:
         value = self._store.pinned(self.number, what)

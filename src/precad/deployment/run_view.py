@@ -79,14 +79,7 @@ def _round(number: int, events: receipts.Events, *, hidden: bool) -> RoundFigure
 
 
 def _with_costs(task: Task, rounds: list[RoundFigures], valid: list[list[str]], *, hidden: bool) -> list[RoundFigures]:
-    """Add ε to some rounds, the last one among them: that of the client that counted most often, or of the cap.
-
-    Args:
-        task: The task.
-        rounds: The opened rounds.
-        valid: The clients that counted in each.
-        hidden: Whether nothing may depend on who took part.
-    """
+    """Add ε to some rounds, the last one among them: that of the client ``valid`` most often, or of the cap."""
     counts, shown = Counter[str](), list(rounds)
     last, step = len(rounds) - 1, math.ceil(len(rounds) / FIGURES) or 1
     for number, clients in enumerate(valid):

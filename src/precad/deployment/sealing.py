@@ -22,13 +22,14 @@ from precad.mpc.prg import Digest, digest, expect_answer
 from precad.mpc.secret import Redacted
 from precad.protocol import digests
 from precad.protocol.codec import Blob
-from precad.protocol.messages import Header, SealingKey, decode, encode
+from precad.protocol.messages import Header, PartB, SealingKey, decode, encode, encoded_size
 
 SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 PUBLIC_BYTES = 1184 + 32
 PRIVATE_BYTES = 64 + 32
 OVERHEAD = 1088 + 32 + 16
 """A sealed part is so many bytes longer than the part."""
+PART_B_BYTES = encoded_size(PartB)
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,6 +11,7 @@ import json
 import logging
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -146,7 +147,7 @@ def run(config: ServerConfig) -> None:
     _log_as_json()
     helper = config.open_helper()
     try:
-        context = tls.server_context(config.pair(), helper.identity, helper.peer)
+        context = tls.pinned_context(ssl.PROTOCOL_TLS_SERVER, config.pair(), helper.identity, helper.peer)
         listening = _listen(config.host, config.port)
         metrics = Metrics()
         if config.metrics_port:

@@ -111,14 +111,18 @@ class Task:
             raise ValueError(f"the roster has {len(self.roster)} clients, the parameters say {self.bounds.clients}")
         if self.bounds.validation is Validation.TRIPLES:
             raise ValueError("validation by triples needs a dealer, and no service deals: choose proof or none")
-        _check_hidden(self.bounds, self.training)
+        if self.training.participants is Participants.HIDDEN:
+            if self.bounds.unit is not Unit.CLIENT:
+                raise ValueError("hidden participants gain nothing with the record unit: choose public, or unit client")
+            if self.training.normalise is not Normalise.CONSTANT:
+                raise ValueError("the realised normaliser tells who took part: participants cannot be hidden")
 
     @cached_property
     def digest(self) -> Digest:
         """H of the whole task and of the protocol's version."""
         if not self.roster:
             raise ValueError("the roster is empty: add clients before the task is used")
-        return digest(b"precad task", _canonical(self.as_json()).encode())
+        return digest(b"precad task", json.dumps(self.as_json(), sort_keys=True, separators=(",", ":")).encode())
 
     @cached_property
     def members(self) -> dict[str, Member]:
@@ -262,15 +266,3 @@ def load_model(path: Path) -> NDArray[np.float64]:
         raise ValueError(f"{path} must hold one float64 vector, not an archive")
     model_digest(model)
     return model
-
-
-def _check_hidden(bounds: Params, training: Training) -> None:
-    if training.participants is Participants.HIDDEN:
-        if bounds.unit is not Unit.CLIENT:
-            raise ValueError("hidden participants gain nothing with the record unit: choose public, or unit client")
-        if training.normalise is not Normalise.CONSTANT:
-            raise ValueError("the realised normaliser tells who took part: participants cannot be hidden")
-
-
-def _canonical(value: dict[str, Any]) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

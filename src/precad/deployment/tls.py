@@ -24,16 +24,22 @@ class Pair:
             raise ValueError(f"{self.certificate} is not the certificate that the task gives for {identity.name}")
 
 
-def server_context(pair: Pair, own: Identity, peer: Identity) -> ssl.SSLContext:
-    """B's side."""
-    return _pinned(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair, own, peer)
+def pinned_context(side: int, pair: Pair, own: Identity, peer: Identity) -> ssl.SSLContext:
+    """B's side is ``ssl.PROTOCOL_TLS_SERVER``, A's ``ssl.PROTOCOL_TLS_CLIENT``.
 
-
-def client_context(pair: Pair, own: Identity, peer: Identity) -> ssl.SSLContext:
-    """A's side. The host's name does not matter: the certificate itself is pinned."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    The host's name does not matter: the certificate itself is pinned.
+    """
+    pair.check(own)
+    context = ssl.SSLContext(side)
     context.check_hostname = False
-    return _pinned(context, pair, own, peer)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=peer.certificate)
+    try:
+        context.load_cert_chain(pair.certificate, pair.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(f"{pair.key} is not the key of {pair.certificate}: {error}") from None
+    return context
 
 
 def in_words(error: str, peer: Identity) -> str | None:
@@ -47,15 +53,3 @@ def in_words(error: str, peer: Identity) -> str | None:
             f"{peer.name} refuses this server's certificate: both must hold the same task, and have their clocks right"
         )
     return None
-
-
-def _pinned(context: ssl.SSLContext, pair: Pair, own: Identity, peer: Identity) -> ssl.SSLContext:
-    pair.check(own)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=peer.certificate)
-    try:
-        context.load_cert_chain(pair.certificate, pair.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ValueError(f"{pair.key} is not the key of {pair.certificate}: {error}") from None
-    return context
