@@ -19,9 +19,10 @@ a dataclass                       a table
 
 import json
 import math
+import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -66,8 +67,7 @@ def build(
     missing = [name for name in allowed if name not in table and (complete or name in required)]
     if missing:
         raise ValueError(f"{where} lacks {', '.join(missing)}")
-    rules = _Rules(folder, complete)
-    return kind(**known, **{key: _convert(kinds[key], value, key, rules) for key, value in table.items()})
+    return kind(**known, **{key: _convert(kinds[key], value, key, folder, complete) for key, value in table.items()})
 
 
 def choose(kind: type[_Choice], value: object, key: str) -> _Choice:
@@ -129,38 +129,30 @@ def _fields(kind: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
     return {item.name: hints[item.name] for item in fields(kind) if item.init}, frozenset(required)
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """What :func:`build` was told of the whole file."""
-
-    folder: Path
-    complete: bool
-
-
 _NAMES = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 
 
-def _convert(kind: Any, value: Any, key: str, rules: _Rules) -> Any:
+def _convert(kind: Any, value: Any, key: str, folder: Path, complete: bool) -> Any:
     if kind in (str, int, bool) and type(value) is kind:
         return value
-    if kind is float and type(value) in (int, float) and _is_finite(value):
+    if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return value
     if kind in _NAMES:
         raise ValueError(f"{key} must be {_NAMES[kind]}, got {value!r}")
     if kind is Path:
-        return rules.folder / _convert(str, value, key, rules)
+        return folder / _convert(str, value, key, folder, complete)
     if isinstance(kind, UnionType):
         (inner,) = (choice for choice in get_args(kind) if choice is not NoneType)
-        return None if value is None else _convert(inner, value, key, rules)
+        return None if value is None else _convert(inner, value, key, folder, complete)
     if is_dataclass(kind):
         where = key if key.endswith("]") else f"[{key}]"
-        return build(kind, value, where, folder=rules.folder, complete=rules.complete)  # type: ignore[arg-type]
+        return build(kind, value, where, folder=folder, complete=complete)  # type: ignore[arg-type]
     if isinstance(kind, type) and issubclass(kind, Enum):
         return choose(kind, value, key)
-    return value if kind is Any else _convert_generic(kind, value, key, rules)
+    return value if kind is Any else _convert_generic(kind, value, key, folder, complete)
 
 
-def _convert_generic(kind: Any, value: Any, key: str, rules: _Rules) -> Any:
+def _convert_generic(kind: Any, value: Any, key: str, folder: Path, complete: bool) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         if not any(_same(value, choice) for choice in arguments):
@@ -169,11 +161,11 @@ def _convert_generic(kind: Any, value: Any, key: str, rules: _Rules) -> Any:
     if origin in (tuple, list):
         if not isinstance(value, list):
             raise ValueError(f"{key} must be a list, got {value!r}")
-        return origin(_convert(arguments[0], item, f"{key}[{number}]", rules) for number, item in enumerate(value))
+        return origin(_convert(arguments[0], item, f"{key}[{i}]", folder, complete) for i, item in enumerate(value))
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise ValueError(f"{key} must be a table, got {value!r}")
-        return {name: _convert(arguments[1], item, f"{key}.{name}", rules) for name, item in value.items()}
+        return {name: _convert(arguments[1], item, f"{key}.{name}", folder, complete) for name, item in value.items()}
     raise TypeError(f"no table has a value of type {kind}, as {key} is declared")
 
 
@@ -184,13 +176,6 @@ def _same(value: object, choice: object) -> bool:
 
 def _not_allowed(key: str, allowed: Any, value: object) -> ValueError:
     return ValueError(f"{key} must be one of {', '.join(map(str, allowed))}; got {value!r}")
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
-        return False
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

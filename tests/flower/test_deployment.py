@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord
 
 from precad.deployment import receipts
 from precad.deployment import task as tasks
-from precad.flower.arrays import vector_of
+from precad.flower.wire import vector_of
 from precad.privacy import clipping
 from tests.stat_tests import ALPHA, rounded_normal_p_value
 
@@ -36,7 +36,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from precad.simulation.forging import forge, scaled
 from precad.protocol.codec import Blob
 from precad.flower import wire
-from precad.flower.arrays import vector_of
+from precad.flower.wire import vector_of
 from precad.flower.mod import Kit
 from precad.protocol.messages import Sealed, encode
 from precad.deployment import sealing

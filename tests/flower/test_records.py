@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from precad.flower import wire
-from precad.flower.arrays import vector_of
 from precad.flower.mod import PARTITION, PrecadMod
 from precad.flower.records import record_update
 from precad.flower.strategy import PrecadStrategy, ServerA
+from precad.flower.wire import vector_of
 from precad.gradients.engine import PerRecordGradients
 from precad.mpc import fixed_point
 from precad.privacy import clipping

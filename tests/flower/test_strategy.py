@@ -14,9 +14,9 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, Strategy
 from precad.deployment import receipts
 from precad.errors import ProtocolError
 from precad.flower import wire
-from precad.flower.arrays import vector_of
 from precad.flower.mod import PrecadMod
 from precad.flower.strategy import PrecadStrategy, ServerA
+from precad.flower.wire import vector_of
 from precad.mpc import fixed_point
 from precad.privacy import clipping
 from precad.protocol import aggregation

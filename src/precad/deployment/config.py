@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from numpy.typing import NDArray
 
 from precad.deployment import keys, tls
 from precad.deployment import task as tasks
@@ -46,21 +44,17 @@ class ServerConfig:
         """The task."""
         return tasks.load(self.task)
 
-    def load_model(self) -> NDArray[np.float64]:
-        """The initial model."""
-        return tasks.load_model(self.model)
-
     def load_key(self) -> Ed25519PrivateKey:
         """The server's signing key."""
         return keys.load_private(self.key)
 
     def open_helper(self) -> HelperServer:
         """Server B."""
-        return HelperServer(self.load_task(), self.load_key(), self.store, self.load_model())
+        return HelperServer(self.load_task(), self.load_key(), self.store, tasks.load_model(self.model))
 
     def open_leader(self, transport: Transport) -> Leader:
         """Server A, with its way to B."""
-        return Leader(self.load_task(), self.load_key(), self.store, self.load_model(), transport)
+        return Leader(self.load_task(), self.load_key(), self.store, tasks.load_model(self.model), transport)
 
     def status(self) -> dict[str, Any]:
         """The last round, the model, and what is left of the task. The server may be running meanwhile."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from precad.lazy import public_names
 
 if TYPE_CHECKING:
-    from precad.flower.arrays import vector_of
     from precad.flower.mod import PrecadMod
     from precad.flower.records import record_update
     from precad.flower.strategy import PrecadStrategy, ServerA
+    from precad.flower.wire import vector_of
 
 __getattr__, __dir__ = public_names(
     __name__,
@@ -21,7 +21,7 @@ __getattr__, __dir__ = public_names(
         "PrecadStrategy": "precad.flower.strategy",
         "ServerA": "precad.flower.strategy",
         "record_update": "precad.flower.records",
-        "vector_of": "precad.flower.arrays",
+        "vector_of": "precad.flower.wire",
     },
 )
 

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from precad.deployment import keys, receipts
 from precad.deployment import task as tasks
 from precad.deployment.client import Client, RefusedError
-from precad.deployment.keys import sign
 from precad.deployment.task import Task
 from precad.flower import wire
-from precad.flower.arrays import Layout, vector_of
+from precad.flower.wire import Layout, vector_of
 from precad.mpc import fixed_point
 from precad.protocol.params import Params, Unit
 
@@ -137,7 +136,7 @@ def _unchanged_task(path: Path, _changed: int) -> Task:
 
 def _introduce(kit: Kit, ask: bytes, node: int) -> ConfigRecord:
     statement = wire.introduction(kit.task().digest, ask, node)
-    return ConfigRecord({wire.NAME: kit.name.encode(), wire.PROOF: bytes(sign(kit.key(), statement))})
+    return ConfigRecord({wire.NAME: kit.name.encode(), wire.PROOF: bytes(keys.sign(kit.key(), statement))})
 
 
 def _hear(client: Client, told: bytes | None) -> None:
@@ -160,13 +159,15 @@ def _train(
     handed = Layout.of(received).record(_vector(received), np.float32)
     others = {key: record for key, record in message.content.items() if key not in (name, wire.RECORD, wire.LOCAL)}
     message.content = RecordDict({name: handed, **others})
-    by_record = client.task.bounds.unit is Unit.RECORD
-    if by_record:
-        message.content[wire.LOCAL] = ConfigRecord(asdict(wire.LocalTerms.of(client.task, client.name)))
+    bounds, records = client.task.bounds, client.task.members[client.name].records
+    if bounds.unit is Unit.RECORD:
+        rate = client.task.training.record_rate
+        terms = wire.LocalTerms(bounds.record_bound, rate, bounds.fractional_bits, records)
+        message.content[wire.LOCAL] = ConfigRecord(asdict(terms))
     trained = call_next(message, context)
     if trained.has_error():
         raise RefusedError("the app answered with an error")
-    update = _summed(trained, client.task.bounds) if by_record else _moved(trained, handed)
+    update = _summed(trained, bounds) if bounds.unit is Unit.RECORD else _moved(trained, handed)
     return client.answer(joined, update)
 
 

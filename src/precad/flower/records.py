@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from precad.flower import wire
-from precad.flower.arrays import vector_of
+from precad.flower.wire import vector_of
 from precad.gradients.engine import LossFunction, PerRecordGradients
 from precad.mpc.prg import Context, Purpose, Stream, digest
 from precad.mpc.secret import Secret

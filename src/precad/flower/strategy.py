@@ -28,8 +28,8 @@ from precad.deployment.parties import Parties
 from precad.deployment.task import Training
 from precad.errors import Reason, Rejected
 from precad.flower import wire
-from precad.flower.arrays import Layout, vector_of
 from precad.flower.mod import MARK
+from precad.flower.wire import Layout, vector_of
 from precad.protocol.params import Params
 from precad.protocol.states import Role
 
@@ -70,7 +70,11 @@ class ServerA:
             training: The constants of the run.
             records: |D_i| of each client, which counts if the unit is a record.
         """
-        _empty(folder)
+        if folder.exists() and not (folder / MARK).exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} holds other things than a simulation, and is not removed")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / MARK).touch()
         records_of = {f"client-{number:04}": records for number in range(bounds.clients)}
         parties = Parties.new(model, bounds, training, records_of, servers=("server-a", "server-b"))
         parties.save(folder)
@@ -246,15 +250,6 @@ class Directory:
                 LOG.warning("node %d does not show that it is a client of the task", node)
                 continue
             self._names[node] = member.identity.name
-
-
-def _empty(folder: Path) -> None:
-    """Make the folder of a simulation, in place of that of an earlier one."""
-    if folder.exists() and not (folder / MARK).exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} holds other things than a simulation, and is not removed")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700, parents=True)
-    (folder / MARK).touch()
 
 
 def _only_arrays(message: Message) -> ArrayRecord:

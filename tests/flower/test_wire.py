@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from precad.flower.arrays import Layout, vector_of
+from precad.flower.wire import Layout, vector_of
 from tests.flower import grids
 from tests.messages import says
 
