@@ -9,7 +9,7 @@ Entries below p are a precondition here, checked once, where data enters (:func:
 
 import operator
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -33,42 +33,22 @@ _BLOCK = 64  # (p − 1)² < 2^122, so 64 products fit in 128 bits
 
 def add(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """x + y."""
-    x = _input(x)
-    out = _output(x, out)
-    _add(x, _other(y, x, out), out)
-    return out
+    return _fill(out, _add, x, y)
 
 
 def sub(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """x − y."""
-    x = _input(x)
-    out = _output(x, out)
-    _sub(x, _other(y, x, out), out)
-    return out
+    return _fill(out, _sub, x, y)
 
 
 def mul(x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """x_i·y_i, entry by entry."""
-    x = _input(x)
-    out = _output(x, out)
-    _mul(x, _other(y, x, out), out)
-    return out
-
-
-def scale(a: int, x: FieldVector, out: FieldVector | None = None) -> FieldVector:
-    """a·x for an integer a of any size and sign."""
-    x = _input(x)
-    out = _output(x, out)
-    _scale(_scalar(a), x, out)
-    return out
+    return _fill(out, _mul, x, y)
 
 
 def axpy(a: int, x: FieldVector, y: FieldVector, out: FieldVector | None = None) -> FieldVector:
     """a·x + y for an integer a of any size and sign."""
-    x = _input(x)
-    out = _output(x, out)
-    _axpy(_scalar(a), x, _other(y, x, out), out)
-    return out
+    return _fill(out, _axpy, x, y, np.uint64(operator.index(a) % P))
 
 
 def dot(x: FieldVector, y: FieldVector) -> int:
@@ -166,12 +146,6 @@ def _mul(x: FieldVector, y: FieldVector, out: FieldVector) -> None:
 
 
 @kernel
-def _scale(a: np.uint64, x: FieldVector, out: FieldVector) -> None:
-    for i in range(x.size):
-        out[i] = multiply(a, x[i])
-
-
-@kernel
 def _axpy(a: np.uint64, x: FieldVector, y: FieldVector, out: FieldVector) -> None:
     for i in range(x.size):
         out[i] = reduce_once(multiply(a, x[i]) + y[i])
@@ -222,18 +196,19 @@ def _is_canonical(x: FieldVector) -> bool:
     return bool(largest < _P)
 
 
+def _fill(
+    out: FieldVector | None, loop: Callable[..., None], x: FieldVector, y: FieldVector, *scalars: np.uint64
+) -> FieldVector:
+    """Let ``loop`` fill ``out``, or a new vector if none is given, from two vectors of one length."""
+    x = _input(x)
+    y = _input(y, x.size)
+    out = _output(y, _output(x, out))
+    loop(*scalars, x, y, out)
+    return out
+
+
 def _input(x: FieldVector, size: int | None = None) -> FieldVector:
     return _vector(x, np.uint64, size)
-
-
-def _other(y: FieldVector, x: FieldVector, out: FieldVector) -> FieldVector:
-    y = _input(y, x.size)
-    _output(y, out)
-    return y
-
-
-def _scalar(a: int) -> np.uint64:
-    return np.uint64(operator.index(a) % P)
 
 
 def _output(x: NDArray[np.generic], out: FieldVector | None) -> FieldVector:

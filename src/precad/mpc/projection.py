@@ -49,13 +49,17 @@ def project_share(share: FieldVector, z: Stream) -> FieldVector:
     return field.axpy(1 << 32, high, low)
 
 
+@kernel
 def tables(v: FieldVector) -> FieldVector:
     """For each byte of the keystream the 256 partial sums of its eight entries of v, below 2^57 each.
 
     Then a whole column's sum of 128 entries fits in a word, and eight of its products with field elements in two.
     """
     out = np.zeros(_BYTES * 256, np.uint64)
-    _fill_tables(v, out)
+    for byte in range(_BYTES):
+        for bit in range(8):
+            for low in range(1 << bit):
+                out[256 * byte + (1 << bit) + low] = out[256 * byte + low] + v[8 * byte + bit]
     return out
 
 
@@ -95,14 +99,6 @@ def _fill_field_buckets(x: FieldVector, words: NDArray[np.uint64], buckets: NDAr
             place = np.uint64(256 * byte) + ((word >> np.uint64(8 * byte)) & _255)
             total = buckets[place] + entry
             buckets[place] = total + (_8 if total < entry else _0)  # a wrapped word lacks 2^64 ≡ 8
-
-
-@kernel
-def _fill_tables(v: FieldVector, out: FieldVector) -> None:
-    for byte in range(_BYTES):
-        for bit in range(8):
-            for low in range(1 << bit):
-                out[256 * byte + (1 << bit) + low] = out[256 * byte + low] + v[8 * byte + bit]
 
 
 @kernel

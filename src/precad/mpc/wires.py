@@ -42,11 +42,6 @@ def _inverse_denominators(points: int) -> list[int]:
     return [pow((-1) ** i * factorial(j) * factorial(i), -1, P) for j in range(points) for i in [points - 1 - j]]
 
 
-def evaluate(entries: FieldVector, masks: FieldVector, coefficients: FieldVector, out: FieldVector) -> None:
-    """Fill ``out`` with f_n(r) for all wires, given ℓ_0(r)..ℓ_m(r)."""
-    _evaluate(entries, masks, coefficients, out)
-
-
 def sum_of_squares(entries: NDArray[np.int64], masks: FieldVector) -> FieldVector:
     """P = Σ_n f_n² at 0..2m, for integer entries with Σ x_i² < 2^48.
 
@@ -103,7 +98,8 @@ def _fill_rows(entries: NDArray[np.int64], masks: FieldVector, rows: NDArray[np.
 
 
 @kernel
-def _evaluate(entries: FieldVector, masks: FieldVector, coefficients: FieldVector, out: FieldVector) -> None:
+def evaluate(entries: FieldVector, masks: FieldVector, coefficients: FieldVector, out: FieldVector) -> None:
+    """Fill ``out`` with f_n(r) for all wires, given ℓ_0(r)..ℓ_m(r)."""
     for n in range(masks.size):
         high, low = mul_add_wide(_0, _0, coefficients[0], masks[n])
         first = n * M

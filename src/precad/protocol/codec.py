@@ -62,28 +62,27 @@ def _write_digest(value: bytes) -> list[bytes | memoryview]:
     return [value]
 
 
-def _write_digests(values: tuple[Digest, ...]) -> list[bytes | memoryview]:
-    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_digest(value))]
+def _write_blob(value: bytes) -> list[bytes | memoryview]:
+    return [len(value).to_bytes(8, "little"), value, bytes(-len(value) % 8)]
 
 
-def _read_digests(reader: Reader) -> tuple[Digest, ...]:
-    raw = bytes(reader.take(DIGEST_BYTES * reader.integer()))
-    return tuple(Digest(raw[at : at + DIGEST_BYTES]) for at in range(0, len(raw), DIGEST_BYTES))
+def _read_blob(reader: Reader, lengths: range = range(1 << 64)) -> Blob:
+    size = reader.integer()
+    if size not in lengths:
+        raise ProtocolError(f"a name has {lengths.start} to {lengths.stop - 1} bytes, got {size}")
+    raw = Blob(bytes(reader.take(size)))
+    if any(reader.take(-size % 8)):
+        raise ProtocolError("padding is not zero")
+    return raw
 
 
 def _write_name(value: str) -> list[bytes | memoryview]:
     check_name(value)
-    raw = value.encode()
-    return [len(raw).to_bytes(8, "little"), raw, bytes(-len(raw) % 8)]
+    return _write_blob(value.encode())
 
 
 def _read_name(reader: Reader) -> str:
-    size = reader.integer()
-    if not 1 <= size <= MAX_NAME_BYTES:
-        raise ProtocolError(f"a name has 1 to {MAX_NAME_BYTES} bytes, got {size}")
-    raw = bytes(reader.take(size))
-    if any(reader.take(-size % 8)):
-        raise ProtocolError("padding is not zero")
+    raw = _read_blob(reader, range(1, MAX_NAME_BYTES + 1))
     try:
         name = raw.decode()
         check_name(name)
@@ -92,32 +91,16 @@ def _read_name(reader: Reader) -> str:
     return name
 
 
-def _write_names(values: tuple[str, ...]) -> list[bytes | memoryview]:
-    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_name(value))]
+def _tuple_of(item: Codec) -> Codec:
+    """A count, and then the items; their lengths may differ unless they have a fixed one."""
 
+    def write(values: tuple[Any, ...]) -> list[bytes | memoryview]:
+        return [len(values).to_bytes(8, "little"), *(part for value in values for part in item.write(value))]
 
-def _read_names(reader: Reader) -> tuple[str, ...]:
-    return tuple(_read_name(reader) for _ in range(reader.integer()))
+    def read(reader: Reader) -> tuple[Any, ...]:
+        return tuple(item.read(reader) for _ in range(reader.integer()))
 
-
-def _write_blob(value: Blob) -> list[bytes | memoryview]:
-    return [len(value).to_bytes(8, "little"), value, bytes(-len(value) % 8)]
-
-
-def _read_blob(reader: Reader) -> Blob:
-    size = reader.integer()
-    raw = Blob(bytes(reader.take(size)))
-    if any(reader.take(-size % 8)):
-        raise ProtocolError("padding is not zero")
-    return raw
-
-
-def _write_blobs(values: tuple[Blob, ...]) -> list[bytes | memoryview]:
-    return [len(values).to_bytes(8, "little"), *(part for value in values for part in _write_blob(value))]
-
-
-def _read_blobs(reader: Reader) -> tuple[Blob, ...]:
-    return tuple(_read_blob(reader) for _ in range(reader.integer()))
+    return Codec(write, read, 8, each=None if item.each else item.fixed)
 
 
 def _write_vector(value: FieldVector) -> list[bytes | memoryview]:
@@ -142,15 +125,19 @@ def check_vector(vector: FieldVector, name: str, size: int, *, below_p: bool) ->
         raise ProtocolError(f"{name} has an entry that is not below p")
 
 
+_DIGEST = Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES))), DIGEST_BYTES)
+_NAME = Codec(_write_name, _read_name, 8, each=1)
+_BLOB = Codec(_write_blob, _read_blob, 8, each=1)
+
 CODECS: dict[Any, Codec] = {
     int: Codec(_write_int, Reader.integer, 8),
-    Digest: Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES))), DIGEST_BYTES),
+    Digest: _DIGEST,
     Secret: Codec(lambda secret: [secret.value], lambda reader: Secret(bytes(reader.take(SECRET_BYTES))), SECRET_BYTES),
-    str: Codec(_write_name, _read_name, 8, each=1),
-    tuple[Digest, ...]: Codec(_write_digests, _read_digests, 8, each=DIGEST_BYTES),
-    tuple[str, ...]: Codec(_write_names, _read_names, 8, each=None),
-    Blob: Codec(_write_blob, _read_blob, 8, each=1),
-    tuple[Blob, ...]: Codec(_write_blobs, _read_blobs, 8, each=None),
+    str: _NAME,
+    tuple[Digest, ...]: _tuple_of(_DIGEST),
+    tuple[str, ...]: _tuple_of(_NAME),
+    Blob: _BLOB,
+    tuple[Blob, ...]: _tuple_of(_BLOB),
     FieldVector: Codec(_write_vector, _read_words, 8, each=8, below_p=True),
     Words: Codec(_write_words, _read_words, 8, each=8),
 }

@@ -21,7 +21,7 @@ it. No secret prints: the ``repr`` of a message shows shapes.
 
 import struct
 from dataclasses import dataclass, fields
-from typing import TypeVar, get_type_hints
+from typing import TypeVar, dataclass_transform, get_type_hints
 
 import numpy as np
 
@@ -38,15 +38,22 @@ _HEADER = struct.Struct("<6sBBQ")
 _MAGIC = b"precad"
 
 
+KINDS: dict[type["Message"], int] = {}
+"""The number of each message on the wire."""
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
 class Message(Redacted):
-    """Base of all messages."""
+    """Base of all messages, which it makes frozen dataclasses. A ``kind``, the number on the wire, is given once."""
+
+    def __init_subclass__(cls, kind: int) -> None:
+        KINDS[dataclass(frozen=True, repr=False, eq=False)(cls)] = kind
 
 
 M = TypeVar("M", bound=Message)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Header(Message):
+class Header(Message, kind=1):
     """Client → both servers: what its submission is for, and what it consists of. The client signs it."""
 
     task: Digest
@@ -59,8 +66,7 @@ class Header(Message):
     part_b: Digest
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class PartA(Message):
+class PartA(Message, kind=2):
     """Client → A: its share of (x, h), its share of the proof's tail, and the seed of its masks."""
 
     salt: Secret
@@ -70,8 +76,7 @@ class PartA(Message):
     tail: FieldVector
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class PartB(Message):
+class PartB(Message, kind=3):
     """Client → B: the seed of all its shares and masks."""
 
     salt: Secret
@@ -79,8 +84,7 @@ class PartB(Message):
     commitment_a: Digest
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Close(Message):
+class Close(Message, kind=4):
     """A ↔ B: the digests of the headers that the sender has accepted; no submission comes after it."""
 
     task: Digest
@@ -88,16 +92,14 @@ class Close(Message):
     headers: tuple[Digest, ...]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Nonce(Message):
+class Nonce(Message, kind=5):
     """A ↔ B: the sender's half of the challenge, for this closed set and no other."""
 
     closed: Digest
     nonce: Secret
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Check(Message):
+class Check(Message, kind=6):
     """A ↔ B: the sender's shares of one submission's opened wires and of its two sums (PROTOCOL §4, server step 2)."""
 
     client: str
@@ -107,32 +109,28 @@ class Check(Message):
     sums: FieldVector
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Tally(Message):
+class Tally(Message, kind=7):
     """A ↔ B: the digest of what the sender is about to open, and of the noisy share that it will send."""
 
     outcome: Digest
     share: Digest
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class NoisyShare(Message):
+class NoisyShare(Message, kind=8):
     """A ↔ B: the sum of valid shares with the sender's noise added (paper, Algorithm 1, line 5)."""
 
     outcome: Digest
     share: FieldVector
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class DealA(Message):
+class DealA(Message, kind=9):
     """Dealer → A: the seed of all A's shares of a closed round's correlated randomness (PROTOCOL §5)."""
 
     closed: Digest
     seed: Secret
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class DealB(Message):
+class DealB(Message, kind=10):
     """Dealer → B: the seed of what is free in B's shares, and the rest: of a·a, of the masks' bits, of the ANDs."""
 
     closed: Digest
@@ -142,8 +140,7 @@ class DealB(Message):
     and_bits: Words
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Masked(Message):
+class Masked(Message, kind=11):
     """A ↔ B: the sender's shares of one submission's x − a, and of its masked projections."""
 
     client: str
@@ -151,16 +148,14 @@ class Masked(Message):
     projections: FieldVector
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class NormOpening(Message):
+class NormOpening(Message, kind=12):
     """A ↔ B: the sender's shares of all submissions' masked norms, and H of all that it has seen opened before."""
 
     opened: Digest
     values: FieldVector
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Gate(Message):
+class Gate(Message, kind=13):
     """A ↔ B: the sender's shares of one level's masked bits, and H of all that it has seen opened before."""
 
     level: int
@@ -168,8 +163,7 @@ class Gate(Message):
     words: Words
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class SealingKey(Message):
+class SealingKey(Message, kind=14):
     """Server → client: the key that parts are sealed to for an epoch of rounds, signed by the server."""
 
     task: Digest
@@ -179,8 +173,7 @@ class SealingKey(Message):
     signature: Blob
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Begin(Message):
+class Begin(Message, kind=15):
     """A → B: a round, the model that it starts from, which A signs, and the clients that A has selected."""
 
     task: Digest
@@ -190,8 +183,7 @@ class Begin(Message):
     selected: tuple[str, ...]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Begun(Message):
+class Begun(Message, kind=16):
     """B → A: the same from B, with those of the selected clients that B lets in, and its sealing key."""
 
     task: Digest
@@ -202,8 +194,7 @@ class Begun(Message):
     sealing: Blob
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Invitation(Message):
+class Invitation(Message, kind=17):
     """A → every selected client, the same bytes to all: the round, the model that both servers sign, both keys."""
 
     task: Digest
@@ -215,8 +206,7 @@ class Invitation(Message):
     sealing_b: Blob
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Sealed(Message):
+class Sealed(Message, kind=18):
     """Client → A: the header, signed, and both parts, each sealed to its server."""
 
     header: Blob
@@ -225,8 +215,7 @@ class Sealed(Message):
     part_b: Blob
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Relayed(Message):
+class Relayed(Message, kind=19):
     """A → B, from a client: the header, signed, and the part that is sealed to B."""
 
     header: Blob
@@ -234,15 +223,13 @@ class Relayed(Message):
     part: Blob
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Batch(Message):
+class Batch(Message, kind=20):
     """A ↔ B: the messages of one exchange, one a client."""
 
     items: tuple[Blob, ...]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Receipt(Message):
+class Receipt(Message, kind=21):
     """A ↔ B: the digest of what the sender holds to have happened in a round, signed; and each verdict, signed."""
 
     task: Digest
@@ -252,8 +239,7 @@ class Receipt(Message):
     verdicts: tuple[Blob, ...]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Told(Message):
+class Told(Message, kind=22):
     """A → a client: what became of its submission, signed by both servers. It names nobody else."""
 
     task: Digest
@@ -264,33 +250,6 @@ class Told(Message):
     next_model: Digest
     signature_a: Blob
     signature_b: Blob
-
-
-KINDS: dict[type[Message], int] = {
-    Header: 1,
-    PartA: 2,
-    PartB: 3,
-    Close: 4,
-    Nonce: 5,
-    Check: 6,
-    Tally: 7,
-    NoisyShare: 8,
-    DealA: 9,
-    DealB: 10,
-    Masked: 11,
-    NormOpening: 12,
-    Gate: 13,
-    SealingKey: 14,
-    Begin: 15,
-    Begun: 16,
-    Invitation: 17,
-    Sealed: 18,
-    Relayed: 19,
-    Batch: 20,
-    Receipt: 21,
-    Told: 22,
-}
-"""The number of each message on the wire. A number is never given twice."""
 
 
 def encode(message: Message) -> bytes:

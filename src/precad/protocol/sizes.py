@@ -2,22 +2,8 @@
 
 from dataclasses import dataclass
 
-from precad.protocol import submission
-from precad.protocol.messages import (
-    Check,
-    Close,
-    DealB,
-    Gate,
-    Header,
-    Masked,
-    NoisyShare,
-    Nonce,
-    NormOpening,
-    PartA,
-    PartB,
-    Tally,
-    encoded_size,
-)
+from precad.protocol import messages, submission
+from precad.protocol.messages import encoded_size
 from precad.protocol.params import Params, Validation
 from precad.protocol.triples.dealing import Plan
 
@@ -48,21 +34,21 @@ def sizes(params: Params, name_bytes: int = 8) -> Sizes:
     n = params.clients
     validation, deal = 0, 0
     if params.validation is Validation.PROOF:
-        validation = encoded_size(Check, client=name_bytes, **submission.check_sizes(params))
+        validation = encoded_size(messages.Check, client=name_bytes, **submission.check_sizes(params))
     if params.validation is Validation.TRIPLES:
         plan = Plan(params.dim, n)
-        gates = (encoded_size(Gate, **plan.gate_sizes(level)) for level in range(len(plan.layers) + 1))
-        masked = n * encoded_size(Masked, client=name_bytes, **plan.masked_sizes)
-        validation = (masked + encoded_size(NormOpening, **plan.norm_sizes) + sum(gates)) // n
-        deal = encoded_size(DealB, **plan.deal_sizes) // n
+        gates = (encoded_size(messages.Gate, **plan.gate_sizes(level)) for level in range(len(plan.layers) + 1))
+        masked = n * encoded_size(messages.Masked, client=name_bytes, **plan.masked_sizes)
+        validation = (masked + encoded_size(messages.NormOpening, **plan.norm_sizes) + sum(gates)) // n
+        deal = encoded_size(messages.DealB, **plan.deal_sizes) // n
     return Sizes(
-        header=encoded_size(Header, client=name_bytes),
-        part_a=encoded_size(PartA, **submission.part_a_sizes(params)),
-        part_b=encoded_size(PartB),
-        close=encoded_size(Close, headers=n),
-        nonce=encoded_size(Nonce),
+        header=encoded_size(messages.Header, client=name_bytes),
+        part_a=encoded_size(messages.PartA, **submission.part_a_sizes(params)),
+        part_b=encoded_size(messages.PartB),
+        close=encoded_size(messages.Close, headers=n),
+        nonce=encoded_size(messages.Nonce),
         validation=validation,
-        tally=encoded_size(Tally),
-        noisy_share=encoded_size(NoisyShare, share=params.dim),
+        tally=encoded_size(messages.Tally),
+        noisy_share=encoded_size(messages.NoisyShare, share=params.dim),
         deal=deal,
     )

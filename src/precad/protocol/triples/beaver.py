@@ -69,10 +69,16 @@ def square(size: int, a: Stream, b: Stream) -> int:
     return total % P
 
 
-def slice_bits(values: NDArray[np.uint64], bits: int) -> Rows:
-    """The low ``bits`` bits of each value, sliced; the last word of a row is filled up with zeros."""
-    out = np.empty((bits, -(-values.size // 64)), np.uint64)
-    _slice_bits(values, out)
+@kernel
+def slice_bits(values: NDArray[np.uint64], count: int) -> Rows:
+    """The low ``count`` bits of each value, sliced; the last word of a row is filled up with zeros."""
+    out = np.empty((count, -(-values.size // 64)), np.uint64)
+    for row in range(count):
+        for word in range(out.shape[1]):
+            bits = _0
+            for lane in range(min(64, values.size - 64 * word)):
+                bits |= ((values[64 * word + lane] >> np.uint64(row)) & _1) << np.uint64(lane)
+            out[row, word] = bits
     return out
 
 
@@ -158,13 +164,3 @@ def _paired(left: Rows, count: int) -> Rows:
 
 def _parts(size: int) -> Iterator[slice]:
     return (slice(start, min(start + _CHUNK, size)) for start in range(0, size, _CHUNK))
-
-
-@kernel
-def _slice_bits(values: NDArray[np.uint64], out: Rows) -> None:
-    for row in range(out.shape[0]):
-        for word in range(out.shape[1]):
-            bits = _0
-            for lane in range(min(64, values.size - 64 * word)):
-                bits |= ((values[64 * word + lane] >> np.uint64(row)) & _1) << np.uint64(lane)
-            out[row, word] = bits
