@@ -46,17 +46,8 @@ class Views:
         for part in (part_a, decode(sent.part_b, PartB)):
             shares = submission.expand(round_, client, part)
             z = submission.projections(round_, client, header.commitment_a, header.commitment_b)
-            openings.append(
-                norm_proof.open_check(
-                    submission.proof_shape(round_.params),
-                    challenge,
-                    shares.share,
-                    shares.tail,
-                    shares.masks,
-                    z,
-                    leader=part is part_a,
-                )
-            )
+            shape = submission.proof_shape(round_.params)
+            openings.append(norm_proof.open_check(shape, challenge, shares, z, leader=part is part_a))
         return cls(*openings)
 
 

@@ -187,7 +187,7 @@ def test_client_and_servers_equal_the_reference(dim: int, bound: float) -> None:
         expanded = submission.expand(round_, "hôpital", part)
         z = submission.projections(round_, "hôpital", header.commitment_a, header.commitment_b)
         leader = part is part_a
-        opening = norm_proof.open_check(shape, drawn, expanded.share, expanded.tail, expanded.masks, z, leader=leader)
+        opening = norm_proof.open_check(shape, drawn, expanded, z, leader=leader)
         wires, sums = ref.check(challenge, share, own_tail, masks, columns, leader)
         assert opening.wires.tolist() == wires
         assert opening.sums.tolist() == sums

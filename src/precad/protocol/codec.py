@@ -117,14 +117,6 @@ def _read_words(reader: Reader) -> Words:
     return Words(np.frombuffer(reader.take(8 * reader.integer()), np.uint64))
 
 
-def check_vector(vector: FieldVector, name: str, size: int, *, below_p: bool) -> None:
-    """Refuse a vector of another length, or with an entry that is not a field element."""
-    if vector.size != size:
-        raise ProtocolError(f"{name} has {vector.size} entries, expected {size}")
-    if below_p and not field.is_canonical(vector):
-        raise ProtocolError(f"{name} has an entry that is not below p")
-
-
 _DIGEST = Codec(_write_digest, lambda reader: Digest(bytes(reader.take(DIGEST_BYTES))), DIGEST_BYTES)
 _NAME = Codec(_write_name, _read_name, 8, each=1)
 _BLOB = Codec(_write_blob, _read_blob, 8, each=1)

@@ -37,9 +37,9 @@ def _grid(params: Params) -> list[Line]:
         _number("p", "field", P, "2^61 − 1"),
         _number("fractional_bits", "f", f, "the largest f ≤ 16 with τ ≤ √p/16 (PROTOCOL §3)"),
         _number("squared_bound", "S", params.squared_bound, "⌊(C·2^f)²⌋"),
-        _real("sensitivity", "sensitivity", params.sensitivity, "R' = R + (√d + 1)·2^-f, or C for unit client (§7a)"),
-        _real("noise_std", "noise", params.noise_std, "each server's, in grid units: σ·sensitivity·2^f (§6)"),
-        _real("headroom", "headroom", limit / largest, "p/2 over n·C·2^f plus 40 deviations of noise: above 1 (§3)"),
+        _number("sensitivity", "sensitivity", params.sensitivity, "R' = R + (√d + 1)·2^-f, or C for unit client (§7a)"),
+        _number("noise_std", "noise", params.noise_std, "each server's, in grid units: σ·sensitivity·2^f (§6)"),
+        _number("headroom", "headroom", limit / largest, "p/2 over n·C·2^f plus 40 deviations of noise: above 1 (§3)"),
     ]
 
 
@@ -56,6 +56,7 @@ def _validation(params: Params) -> list[Line]:
             _power("online_soundness", "wrap-around passes", 2.0**-ROUND_ROWS, "½^64 (Lemmas 2 and 3)"),
             _number("exchanges", "exchanges", plan.exchanges, "masks, norms, 6 + 7 levels of gates, the verdict"),
         ]
+    identities = f"1/p + 2m/(p−m) + 2^-{V_BITS} (Lemma 1)"
     return [
         window,
         _number("rows", "projections", ROWS, "rows of Z, fixed by the commitments: searched offline, if at all"),
@@ -64,9 +65,7 @@ def _validation(params: Params) -> list[Line]:
         _number("bits", "L", shape.bits, "w + 128·k bits in all"),
         _number("wire", "m", M, "entries of a wire"),
         _number("wires", "wires", shape.entry_wires + shape.bit_wires, "⌈d/m⌉ + ⌈L/m⌉, each opened at one point r"),
-        _power(
-            "online_soundness", "false proof passes", shape.online_soundness, f"1/p + 2m/(p−m) + 2^-{V_BITS} (Lemma 1)"
-        ),
+        _power("online_soundness", "false proof passes", shape.online_soundness, identities),
         _power("offline_soundness", "wrap-around passes", shape.offline_soundness, "max(½, 0.34)^128 (Lemmas 2 and 3)"),
         _power("honest_redraw", "honest client redraws", shape.honest_redraw, "128·2·exp(−2·(τ−1)²/S) (Lemma 4)"),
     ]
@@ -78,9 +77,7 @@ def _bytes(params: Params) -> list[Line]:
     times = f"{size.part_a / (4 * params.dim):.3f} times"
     lines = [
         _number("bytes_close", "close", size.close, "A ↔ B: 32 bytes for each of n submissions"),
-        _number(
-            "bytes_nonce", "nonce, tally", size.nonce, "A ↔ B, each: D and a nonce; digests of what will be opened"
-        ),
+        _number("bytes_nonce", "nonce, tally", size.nonce, "A ↔ B, each: D and a nonce; digests of what to open"),
         _number("bytes_header", "header", size.header, "client → both: what its submission is"),
         _number("bytes_part_a", "part A", size.part_a, f"client → A: {times} a float32 update"),
         _number("bytes_part_b", "part B", size.part_b, "client → B: a seed, a salt, a commitment"),
@@ -95,12 +92,8 @@ def _bytes(params: Params) -> list[Line]:
     return [*lines, _number("bytes_noisy_share", "noisy share", size.noisy_share, "A ↔ B, once a round")]
 
 
-def _number(key: str, name: str, value: int, why: str) -> Line:
-    return Line(key, name, value, f"{value:,}", why)
-
-
-def _real(key: str, name: str, value: float, why: str) -> Line:
-    return Line(key, name, value, f"{value:,.6g}", why)
+def _number(key: str, name: str, value: int | float, why: str) -> Line:
+    return Line(key, name, value, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}", why)
 
 
 def _power(key: str, name: str, value: float, why: str) -> Line:

@@ -20,16 +20,16 @@ it. No secret prints: the ``repr`` of a message shows shapes.
 """
 
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform, get_type_hints
 
 import numpy as np
 
 from precad.errors import ProtocolError
-from precad.mpc.field import FieldVector
+from precad.mpc.field import FieldVector, is_canonical
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted, Secret
-from precad.protocol.codec import CODECS, Blob, Codec, Reader, check_vector
+from precad.protocol.codec import CODECS, Blob, Reader
 from precad.protocol.triples.beaver import Words
 
 VERSION = 1
@@ -301,16 +301,14 @@ def decode(data: bytes | memoryview, expected: type[M], **sizes: int) -> M:
         if isinstance(value, np.ndarray):
             if name not in sizes:
                 raise ValueError(f"give the length of {expected.__name__}.{name} to decode it")
-            check_vector(value, f"{expected.__name__}.{name}", sizes[name], below_p=codec.below_p)
+            if value.size != sizes[name]:
+                raise ProtocolError(f"{expected.__name__}.{name} has {value.size} entries, expected {sizes[name]}")
+            if codec.below_p and not is_canonical(value):
+                raise ProtocolError(f"{expected.__name__}.{name} has an entry that is not below p")
         values.append(value)
     if reader.at != size:
         raise ProtocolError(f"{size - reader.at} bytes after the end of {expected.__name__}")
     return expected(*values)
 
 
-def _codecs(kind: type[Message]) -> tuple[tuple[str, Codec], ...]:
-    hints = get_type_hints(kind)
-    return tuple((f.name, CODECS[hints[f.name]]) for f in fields(kind))  # type: ignore[arg-type]
-
-
-_LAYOUTS = {kind: _codecs(kind) for kind in KINDS}
+_LAYOUTS = {kind: [(name, CODECS[hint]) for name, hint in get_type_hints(kind).items()] for kind in KINDS}

@@ -106,14 +106,7 @@ def prove(shape: Shape, x: NDArray[np.int64], h: int, masks: FieldVector, z: Str
     polynomial = wires.sum_of_squares(x, masks[: shape.entry_wires])
     slack = shape.squared_bound - int(polynomial[1 : M + 1].sum())  # a wire has its entries at 1..m: Σ P(j) = x·x
     bits = np.concatenate([_bits(np.array([slack]), shape.norm_bits), _bits(u, shape.projection_bits)])
-    return np.concatenate(
-        [
-            bits,
-            polynomial[:M],
-            polynomial[M + 1 :],
-            wires.squares(bits, masks[shape.entry_wires :]),
-        ]
-    )
+    return np.concatenate([bits, polynomial[:M], polynomial[M + 1 :], wires.squares(bits, masks[shape.entry_wires :])])
 
 
 @dataclass(frozen=True)
@@ -156,10 +149,17 @@ def derive_challenge(shape: Shape, seed: Digest, context: Context) -> Challenge:
         v_sum=int(v.astype(object).sum()) % P,
         tail_weights=np.concatenate([bit_parts, p_parts, p_n_parts]),
         tail_constant=at_m * shape.squared_bound % P,
-        bit_weights=np.concatenate(
-            [np.zeros(shape.norm_bits, np.uint64), field.outer(v, powers[: shape.projection_bits])]
-        ),
+        bit_weights=np.concatenate([np.zeros_like(powers[norm]), field.outer(v, powers[: shape.projection_bits])]),
     )
+
+
+@dataclass(frozen=True, repr=False)
+class Shares(Redacted):
+    """What one server holds of a submission, expanded: its shares of (x, h), of the tail and of the wires at 0."""
+
+    share: FieldVector
+    tail: FieldVector
+    masks: FieldVector
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,23 +170,14 @@ class Opening(Redacted):
     sums: FieldVector
 
 
-def open_check(
-    shape: Shape,
-    challenge: Challenge,
-    share: FieldVector,
-    tail: FieldVector,
-    masks: FieldVector,
-    z: Stream,
-    *,
-    leader: bool,
-) -> Opening:
+def open_check(shape: Shape, challenge: Challenge, shares: Shares, z: Stream, *, leader: bool) -> Opening:
     """A server's message about one submission (server steps 1 and 2). The leader, A, adds the public constants."""
-    x, h = share[: shape.dim], int(share[shape.dim])
-    bits = tail[: shape.bits]
+    x, h = shares.share[: shape.dim], int(shares.share[shape.dim])
+    bits, masks = shares.tail[: shape.bits], shares.masks
     opened = np.empty(shape.entry_wires + shape.bit_wires, np.uint64)
     wires.evaluate(x, masks[: shape.entry_wires], challenge.at_r, opened[: shape.entry_wires])
     wires.evaluate(bits, masks[shape.entry_wires :], challenge.at_r, opened[shape.entry_wires :])
-    polynomial = field.dot(tail, challenge.tail_weights)
+    polynomial = field.dot(shares.tail, challenge.tail_weights)
     inside = projection.weighted_product(challenge.v_tables, z, x) - challenge.v_sum * h
     inside -= field.dot(bits, challenge.bit_weights)
     if leader:

@@ -89,10 +89,7 @@ class Servers:
         return message
 
     def exchange(
-        self,
-        stage: Stage,
-        sent: Mapping[Role, tuple[_State, _Message]],
-        step: Callable[[_State, _Message], _Result],
+        self, stage: Stage, sent: Mapping[Role, tuple[_State, _Message]], step: Callable[[_State, _Message], _Result]
     ) -> dict[Role, _Result]:
         """Each server takes its next step with the other's message."""
         received = {role: self.send(sent[role.other][1], role) for role in Role}
@@ -186,10 +183,9 @@ def _validate_by_dealt_triples(
         Role.B: states.begin_triples(checking[Role.B], SingleUse("the deal", deal_b)),
     }
 
-    def mask(role: Role, masking: Masking, client: str) -> Masked:
-        return states.mask(checking[role], masking, kept[role][client])
-
-    decided = validate_by_triples(servers, masking, mask)
+    decided = validate_by_triples(
+        servers, masking, lambda role, state, client: states.mask(checking[role], state, kept[role][client])
+    )
     return {role: states.decide(checking[role], decided[role]) for role in Role}
 
 

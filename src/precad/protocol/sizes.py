@@ -39,7 +39,7 @@ def sizes(params: Params, name_bytes: int = 8) -> Sizes:
         plan = Plan(params.dim, n)
         gates = (encoded_size(messages.Gate, **plan.gate_sizes(level)) for level in range(len(plan.layers) + 1))
         masked = n * encoded_size(messages.Masked, client=name_bytes, **plan.masked_sizes)
-        validation = (masked + encoded_size(messages.NormOpening, **plan.norm_sizes) + sum(gates)) // n
+        validation = (masked + encoded_size(messages.NormOpening, values=n) + sum(gates)) // n
         deal = encoded_size(messages.DealB, **plan.deal_sizes) // n
     return Sizes(
         header=encoded_size(messages.Header, client=name_bytes),

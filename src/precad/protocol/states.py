@@ -34,22 +34,8 @@ from precad.mpc.field import FieldVector, is_canonical
 from precad.mpc.prg import Digest, vector_digest
 from precad.mpc.secret import Redacted, Secret
 from precad.mpc.single_use import Pins, SingleUse
-from precad.protocol import aggregation, digests, norm_proof, submission
-from precad.protocol.messages import (
-    Check,
-    Close,
-    DealA,
-    DealB,
-    Header,
-    Masked,
-    NoisyShare,
-    Nonce,
-    PartA,
-    PartB,
-    Tally,
-    decode,
-    encode,
-)
+from precad.protocol import aggregation, digests, messages, norm_proof, submission
+from precad.protocol.messages import DealA, DealB, Header, PartA, PartB, decode, encode
 from precad.protocol.norm_proof import Challenge
 from precad.protocol.params import Round, Validation
 from precad.protocol.triples import norm as norm_triples
@@ -126,7 +112,7 @@ class Tallied(Redacted):
 
     valid: frozenset[str]
     rejected: Mapping[str, Rejected]
-    tally: Tally
+    tally: messages.Tally
     share: FieldVector
     pins: Pins
 
@@ -194,7 +180,7 @@ def restore(state: "Checking", client: str, part: bytes) -> Accepted:
     return Accepted(header, body)
 
 
-def close(state: Collecting, headers: Iterable[Header]) -> tuple[Closing, Close]:
+def close(state: Collecting, headers: Iterable[Header]) -> tuple[Closing, messages.Close]:
     """Accept no more submissions, and tell the other server which were accepted: those with these headers."""
     accepted: dict[str, Header] = {}
     for header in headers:
@@ -202,10 +188,10 @@ def close(state: Collecting, headers: Iterable[Header]) -> tuple[Closing, Close]
             raise ProtocolError("two submissions of one client to close with")
     named = {client: digests.header(header) for client, header in accepted.items()}
     closing = Closing(state.round, state.role, accepted, named, state.pins)
-    return closing, Close(state.round.task, state.round.number, tuple(sorted(named.values())))
+    return closing, messages.Close(state.round.task, state.round.number, tuple(sorted(named.values())))
 
 
-def agree(state: Closing, peer: Close, nonce: Secret) -> tuple[Agreed, Nonce]:
+def agree(state: Closing, peer: messages.Close, nonce: Secret) -> tuple[Agreed, messages.Nonce]:
     """Keep what both servers hold, to the last byte of the header; the digest D of the rest binds everything after."""
     if (peer.task, peer.round) != (state.round.task, state.round.number):
         raise ProtocolError("the other server closes another task or round")
@@ -215,10 +201,10 @@ def agree(state: Closing, peer: Close, nonce: Secret) -> tuple[Agreed, Nonce]:
     closed = digests.closed(state.round, (own[client] for client in headers))
     state.pins.pin("the closed set", closed)
     state.pins.pin("this server's nonce", nonce.value)
-    return Agreed(state.round, state.role, headers, rejected, closed, nonce, state.pins), Nonce(closed, nonce)
+    return Agreed(state.round, state.role, headers, rejected, closed, nonce, state.pins), messages.Nonce(closed, nonce)
 
 
-def challenge(state: Agreed, peer: Nonce) -> Checking:
+def challenge(state: Agreed, peer: messages.Nonce) -> Checking:
     """Draw the round's one challenge from D and both nonces. A second one is refused: it would reveal the updates."""
     if peer.closed != state.closed:
         raise ProtocolError("the other server closed another set of submissions")
@@ -234,23 +220,17 @@ def challenge(state: Agreed, peer: Nonce) -> Checking:
     return conclude(checking, state.headers) if params.validation is Validation.NONE else checking
 
 
-def check(state: Checking, accepted: Accepted) -> Check:
+def check(state: Checking, accepted: Accepted) -> messages.Check:
     """The message about one submission of the closed set (validation by proof)."""
     header, client = _of_this_round(state, accepted), accepted.header.client
+    shape, proof = submission.proof_shape(state.round.params), _proof(state)
     shares = submission.expand(state.round, client, accepted.part)
-    opening = norm_proof.open_check(
-        submission.proof_shape(state.round.params),
-        _proof(state),
-        shares.share,
-        shares.tail,
-        shares.masks,
-        submission.projections(state.round, client, header.commitment_a, header.commitment_b),
-        leader=state.role is Role.A,
-    )
-    return Check(client, header.commitment_a, header.commitment_b, opening.wires, opening.sums)
+    z = submission.projections(state.round, client, header.commitment_a, header.commitment_b)
+    opening = norm_proof.open_check(shape, proof, shares, z, leader=state.role is Role.A)
+    return messages.Check(client, header.commitment_a, header.commitment_b, opening.wires, opening.sums)
 
 
-def judge(state: Checking, own: Check, peer: Check) -> bool:
+def judge(state: Checking, own: messages.Check, peer: messages.Check) -> bool:
     """Whether both servers' messages about one submission show that it is valid: the same verdict at both."""
     header = state.headers.get(own.client)
     if header is None or peer.client != own.client:
@@ -271,7 +251,7 @@ def begin_triples(state: Checking, deal: SingleUse[DealA] | SingleUse[DealB]) ->
     return norm_triples.begin(state.round, leader, clients, state.closed, state.seed, deal, state.pins)
 
 
-def mask(state: Checking, masking: Masking, accepted: Accepted) -> Masked:
+def mask(state: Checking, masking: Masking, accepted: Accepted) -> messages.Masked:
     """The message about one submission of the closed set (validation by triples)."""
     client = _of_this_round(state, accepted).client
     if masking.closed != state.closed:
@@ -294,7 +274,7 @@ def conclude(state: Checking, valid: Collection[str]) -> Checking:
     return replace(state, valid=frozenset(valid), rejected={**state.rejected, **invalid})
 
 
-def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -> tuple[Tallied, Tally]:
+def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -> tuple[Tallied, messages.Tally]:
     """Add up the valid submissions' shares and this server's noise: the one noisy share of this round."""
     if not state.headers.keys() <= state.valid.union(state.rejected):
         raise ProtocolError("submissions of the closed set have no verdict yet")
@@ -314,11 +294,11 @@ def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -
     share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
     if seen != state.valid:
         raise ProtocolError("a valid submission was not added")
-    tally = Tally(outcome, vector_digest(share))
+    tally = messages.Tally(outcome, vector_digest(share))
     return Tallied(state.valid, state.rejected, tally, share, state.pins), tally
 
 
-def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
+def reveal(state: Tallied, peer: messages.Tally) -> tuple[Revealed, messages.NoisyShare]:
     """Send the noisy share, only if the other server is about to open the same set."""
     outcome = state.tally.outcome
     if peer.outcome != outcome:
@@ -326,10 +306,11 @@ def reveal(state: Tallied, peer: Tally) -> tuple[Revealed, NoisyShare]:
     if peer.share == state.tally.share:
         raise ProtocolError("the other server names this server's own noisy share")
     state.pins.pin("the other server's noisy share", peer.share)
-    return Revealed(state.valid, state.rejected, outcome, state.share, peer.share), NoisyShare(outcome, state.share)
+    revealed = Revealed(state.valid, state.rejected, outcome, state.share, peer.share)
+    return revealed, messages.NoisyShare(outcome, state.share)
 
 
-def finish(state: Revealed, peer: NoisyShare) -> Opened:
+def finish(state: Revealed, peer: messages.NoisyShare) -> Opened:
     """Open the noisy sum."""
     well_formed = peer.share.size == state.share.size and is_canonical(peer.share)
     if not well_formed or peer.outcome != state.outcome or vector_digest(peer.share) != state.awaited:

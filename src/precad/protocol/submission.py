@@ -15,7 +15,7 @@ from precad.mpc.secret import Redacted, Secret
 from precad.privacy import clipping
 from precad.protocol import digests, norm_proof
 from precad.protocol.messages import Header, PartA, PartB, encode
-from precad.protocol.norm_proof import Shape
+from precad.protocol.norm_proof import Shape, Shares
 from precad.protocol.params import Params, Round, Validation
 
 
@@ -44,10 +44,7 @@ class Submission(Redacted):
 
 
 def submit(
-    round_: Round,
-    client: str,
-    x: NDArray[np.int64],
-    draw: Callable[[], ClientSecrets] = ClientSecrets.fresh,
+    round_: Round, client: str, x: NDArray[np.int64], draw: Callable[[], ClientSecrets] = ClientSecrets.fresh
 ) -> Submission:
     """Share the encoded update x, with a proof that ‖x‖² ≤ S if the task asks for one.
 
@@ -72,12 +69,9 @@ def _assemble(
     round_: Round, client: str, x: NDArray[np.int64], h: int, extended: FieldVector, secrets: ClientSecrets
 ) -> Submission | None:
     """The submission of x with these secrets, or None if they do not suit x. (x, h) is ``extended``, in the field."""
-    context = round_.context(client)
-    share = sharing.share_a(extended, secrets.seed_b, context)
-    commitment_a, commitment_b = (
-        digests.commit_a(secrets.salt_a, share),
-        digests.commit_b(secrets.salt_b, secrets.seed_b),
-    )
+    share = sharing.share_a(extended, secrets.seed_b, round_.context(client))
+    commitment_a = digests.commit_a(secrets.salt_a, share)
+    commitment_b = digests.commit_b(secrets.salt_b, secrets.seed_b)
     tail = np.empty(0, np.uint64)
     if round_.params.validation is Validation.PROOF:
         masks = field.add(masks_of(round_, client, secrets.seed_a), masks_of(round_, client, secrets.seed_b))
@@ -88,16 +82,8 @@ def _assemble(
         tail = field.sub(proof, tail_b(round_, client, secrets.seed_b), out=proof)
     part_a = PartA(secrets.salt_a, secrets.seed_a, commitment_b, share, tail)
     part_b = PartB(secrets.salt_b, secrets.seed_b, commitment_a)
-    header = Header(
-        round_.task,
-        round_.number,
-        round_.model,
-        client,
-        commitment_a,
-        commitment_b,
-        digests.part_a(part_a, commitment_a),
-        digests.part_b(part_b, commitment_b),
-    )
+    parts = digests.part_a(part_a, commitment_a), digests.part_b(part_b, commitment_b)
+    header = Header(round_.task, round_.number, round_.model, client, commitment_a, commitment_b, *parts)
     return Submission(encode(header), encode(part_a), encode(part_b))
 
 
@@ -157,24 +143,10 @@ def tail_b(round_: Round, client: str, seed_b: Secret) -> FieldVector:
     return Stream(seed_b, Purpose.TAIL, round_.context(client)).field(proof_shape(round_.params).tail)
 
 
-@dataclass(frozen=True, repr=False)
-class Shares(Redacted):
-    """What one server holds of a submission, expanded."""
-
-    share: FieldVector
-    tail: FieldVector
-    masks: FieldVector
-
-
 def expand(round_: Round, client: str, part: PartA | PartB) -> Shares:
-    """A server's shares of a submission: A received most of them, B expands all of them from its seed."""
-    proof = round_.params.validation is Validation.PROOF
-    nothing = np.empty(0, np.uint64)
-    masks = masks_of(round_, client, part.seed) if proof else nothing
-    if isinstance(part, PartA):
-        return Shares(part.share, part.tail, masks)
-    tail = tail_b(round_, client, part.seed) if proof else nothing
-    return Shares(share_of(round_, client, part), tail, masks)
+    """A server's shares of a proven submission: A received most of them, B expands all of them from its seed."""
+    tail = part.tail if isinstance(part, PartA) else tail_b(round_, client, part.seed)
+    return Shares(share_of(round_, client, part), tail, masks_of(round_, client, part.seed))
 
 
 def share_of(round_: Round, client: str, part: PartA | PartB) -> FieldVector:

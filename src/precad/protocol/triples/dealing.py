@@ -64,11 +64,6 @@ class Plan:
         """The lengths of the vectors of :class:`Masked`."""
         return {"b": self.dim, "projections": ROUND_ROWS}
 
-    @cached_property
-    def norm_sizes(self) -> dict[str, int]:
-        """The lengths of the vectors of :class:`NormOpening`."""
-        return {"values": self.clients}
-
     def gate_sizes(self, level: int) -> dict[str, int]:
         """The lengths of the vectors of :class:`Gate`; after the last layer comes the verdict."""
         return {"words": self.layers[level].opened if level < len(self.layers) else self.client_words}

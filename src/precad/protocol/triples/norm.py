@@ -87,11 +87,7 @@ class OpeningNorms(Redacted):
 class Comparing(Redacted):
     """The gates up to a level are done; the other's shares of its operands are awaited."""
 
-    plan: Plan
-    leader: bool
-    clients: tuple[str, ...]
-    closed: Digest
-    pins: Pins
+    masking: Masking
     triples: tuple[AndTriples, ...]
     circuit: Greater | Conjunction
     offset: Words
@@ -181,7 +177,7 @@ def open_norms(state: Masking) -> tuple[OpeningNorms, NormOpening]:
 def compare(state: OpeningNorms, peer: NormOpening) -> tuple[Comparing, Gate]:
     """Open the masked norms, and begin all comparisons of the round (paper, step 3)."""
     masking, sizes = state.masking, state.masking.plan
-    _check_lengths(peer, sizes.norm_sizes)
+    _check_lengths(peer, {"values": sizes.clients})
     _check_opened(peer, state.own)
     norms = field.add(state.own.values, peer.values)
     opened = digest(b"precad opened", state.own.opened, vector_digest(norms))
@@ -202,18 +198,13 @@ def compare(state: OpeningNorms, peer: NormOpening) -> tuple[Comparing, Gate]:
         offset[: sizes.clients] ^= triples.slice_bits((upper < np.uint64(width)).astype(np.uint64), 1)[0]
         offset[sizes.clients :] ^= numbers[0, sizes.clients :]
     own = Gate(0, opened, triples.hide(ands[0], *circuit.operands()))
-    return (
-        Comparing(
-            sizes, masking.leader, masking.clients, masking.closed, masking.pins, ands, circuit, Words(offset), own
-        ),
-        own,
-    )
+    return Comparing(masking, ands, circuit, Words(offset), own), own
 
 
 def step(state: Comparing, peer: Gate) -> tuple[Comparing, Gate]:
     """One level of gates, of the layers of the plan."""
     level, words = state.own.level, _open_gate(state, peer)
-    circuit = state.circuit.merge(triples.multiply(state.triples[level], words, leader=state.leader))
+    circuit = state.circuit.merge(triples.multiply(state.triples[level], words, leader=state.masking.leader))
     if isinstance(circuit, Greater) and circuit.done:
         circuit = Conjunction(_inside(state, circuit.result))
     own = Gate(
@@ -229,8 +220,8 @@ def decide(state: Comparing, peer: Gate) -> Decided:
     if state.own.level != len(state.triples):
         raise ProtocolError(f"level {state.own.level} of {len(state.triples)} of the gates: no verdict yet")
     verdicts = np.unpackbits(_open_gate(state, peer).view(np.uint8), bitorder="little")
-    valid = (client for client, bit in zip(state.clients, verdicts, strict=False) if bit)
-    return Decided(state.closed, frozenset(valid))
+    valid = (client for client, bit in zip(state.masking.clients, verdicts, strict=False) if bit)
+    return Decided(state.masking.closed, frozenset(valid))
 
 
 def _open_gate(state: Comparing, peer: Gate) -> Words:
@@ -238,10 +229,10 @@ def _open_gate(state: Comparing, peer: Gate) -> Words:
     level = state.own.level
     if peer.level != level:
         raise ProtocolError(f"the other server is at level {peer.level} of the gates, expected {level}")
-    _check_lengths(peer, state.plan.gate_sizes(level))
+    _check_lengths(peer, state.masking.plan.gate_sizes(level))
     _check_opened(peer, state.own)
     words = Words(state.own.words ^ peer.words)
-    state.pins.pin(f"level {level} of the gates", vector_digest(words))
+    state.masking.pins.pin(f"level {level} of the gates", vector_digest(words))
     return words
 
 
@@ -260,7 +251,7 @@ def _expand(state: Masking) -> tuple[Rows, tuple[AndTriples, ...]]:
 
 def _inside(state: Comparing, greater: Rows) -> Rows:
     """Shares of a client's 65 bits, one row a bit, from the comparisons: [μ > c] ⊕ [μ > c − 2τ], and the norm's."""
-    sizes = state.plan
+    sizes = state.masking.plan
     bits = greater[: sizes.mask_words] ^ state.offset
     bits[: sizes.clients] ^= greater[sizes.mask_words :]
     return np.vstack([triples.slice_bits(bits[: sizes.clients], ROUND_ROWS), bits[sizes.clients :]])
