@@ -23,21 +23,12 @@ _cgutils: Any = cgutils
 _PAIR = cast(Any, types).UniTuple(types.uint64, 2)
 
 
-def kernel(function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
+def kernel(function: Callable[_Args, _Result], **options: Any) -> Callable[_Args, _Result]:
     """Compile ``function`` on its first call; later processes load the machine code from numba's cache.
 
     A kernel trusts its arguments: the public function that calls it checks them. It releases the
     interpreter lock, so the two servers of a simulation run on two cores.
     """
-    return _compile(function)
-
-
-def reassociating_kernel(function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
-    """A kernel in which float sums may be taken in any order, several at a time (and without BLAS threads)."""
-    return _compile(function, fastmath={"reassoc"})
-
-
-def _compile(function: Callable[_Args, _Result], **options: Any) -> Callable[_Args, _Result]:
     options |= {"nogil": True, "error_model": "numpy"}
     config = cast(Any, numba.config)
     before, config.CACHE_DIR = config.CACHE_DIR, _cache_dir(config.CACHE_DIR)
@@ -48,6 +39,11 @@ def _compile(function: Callable[_Args, _Result], **options: Any) -> Callable[_Ar
     finally:
         config.CACHE_DIR = before
     return cast(Callable[_Args, _Result], compiled)
+
+
+def reassociating_kernel(function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
+    """A kernel in which float sums may be taken in any order, several at a time (and without BLAS threads)."""
+    return kernel(function, fastmath={"reassoc"})
 
 
 @cache

@@ -87,12 +87,10 @@ def _assemble(
     return Submission(encode(header), encode(part_a), encode(part_b))
 
 
+@lru_cache(maxsize=16)
 def proof_shape(params: Params) -> Shape:
     """The sizes of a proof of this task."""
-    return _shape(params.dim, params.squared_bound)
-
-
-_shape = lru_cache(maxsize=16)(Shape)
+    return Shape(params.dim, params.squared_bound)
 
 
 def check_sizes(params: Params) -> dict[str, int]:

@@ -136,7 +136,7 @@ def mask(state: Masking, client: str, share: FieldVector) -> Masked:
     x, h = share[:dim], int(share[dim])
     b = triples.blind(x, dealing.square_stream(state.round, seed, client))
     z = Stream(Secret(state.z_seed), Purpose.ROUND_Z, state.round.context("challenge"))
-    constant = (_window(state.round) if state.leader else 0) - h
+    constant = (fixed_point.window(state.round.params.squared_bound) if state.leader else 0) - h
     masks = dealing.masks(state.round, seed, client)[:ROUND_ROWS]
     projections = field.add(projection.project_share(x, z), masks)
     return Masked(client, b, field.add(projections, np.full(ROUND_ROWS, constant % P, np.uint64)))
@@ -185,7 +185,7 @@ def compare(state: OpeningNorms, peer: NormOpening) -> tuple[Comparing, Gate]:
 
     nothing = np.empty(0, np.uint64)
     upper = np.concatenate([nothing, *(masking.absorbed[client].projections for client in masking.clients)])
-    width = 2 * _window(masking.round)
+    width = 2 * fixed_point.window(masking.round.params.squared_bound)
     lower = field.add(upper, np.full(upper.size, P - width, np.uint64))
     bits, ands = _expand(masking)
     numbers = triples.slice_bits(np.concatenate([upper, norms]), MASK_BITS)
@@ -255,11 +255,6 @@ def _inside(state: Comparing, greater: Rows) -> Rows:
     bits = greater[: sizes.mask_words] ^ state.offset
     bits[: sizes.clients] ^= greater[sizes.mask_words :]
     return np.vstack([triples.slice_bits(bits[: sizes.clients], ROUND_ROWS), bits[sizes.clients :]])
-
-
-def _window(round_: Round) -> int:
-    """τ."""
-    return fixed_point.window(round_.params.squared_bound)
 
 
 def _check_lengths(message: Message, sizes: Mapping[str, int]) -> None:
