@@ -30,7 +30,7 @@ from tests.deployment import chaos_party
 from tests.deployment.chaos_party import raw, text
 
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["__main__", "tests.services.chaos_party", "precad.deployment.https"])
+FORKING.set_forkserver_preload(["__main__", "tests.deployment.chaos_party", "precad.deployment.https"])
 CLIENTS, DIM, ROUNDS = 4, 140, 20_000
 SHAKY = 0.04
 """The probability of each mishap of a message between the servers."""
@@ -184,8 +184,14 @@ class Chaos:
         self.counts[f"kills of {name if name in ('alpha', 'beta') else 'clients'}"] += 1
 
     def _revive_b(self) -> None:
-        if not self._b.started or self._b.process.poll() is not None:
+        if self._b.started and self._b.process.poll() is None:
+            return
+        try:
             self._b.start()
+        except RuntimeError:  # it was killed while it started
+            if self._calm:
+                raise
+            raise DiedError("beta") from None
 
     def _happens(self, probability: float) -> bool:
         return not self._calm and bool(self._generator.random() < probability)
