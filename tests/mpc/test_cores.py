@@ -24,17 +24,19 @@ def one_core() -> Iterator[None]:
     os.sched_setaffinity(0, ALL)
 
 
-def threads_at_work(items: int) -> int:
-    """How many threads are at work at once, at most, on so many items that all take their time."""
-    present, seen, lock = set[int](), 0, threading.Lock()
+def threads_at_work(items: int, expected: int) -> int:
+    """The most threads that are at work on the items at once. Each waits until all expected ones came."""
+    present, seen, changed = set[int](), 0, threading.Condition()
 
     def work(_: int) -> None:
         nonlocal seen
-        with lock:
+        with changed:
             present.add(threading.get_ident())
             seen = max(seen, len(present))
+            changed.notify_all()
+            changed.wait_for(lambda: seen >= expected, timeout=60)
         time.sleep(0.02)
-        with lock:
+        with changed:
             present.remove(threading.get_ident())
 
     on_usable_cores(work, range(items))
@@ -47,14 +49,14 @@ def test_results_keep_the_order() -> None:
 
 def test_a_pool_has_as_many_threads_as_cores() -> None:
     assert usable_cores() == (len(ALL) or os.cpu_count())
-    assert threads_at_work(3 * usable_cores()) == usable_cores()
+    assert threads_at_work(3 * usable_cores(), usable_cores()) == usable_cores()
 
 
 @pytest.mark.parametrize("count", [1, 3, 64])
 def test_a_pool_follows_the_cores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(count)), raising=False)
     assert usable_cores() == count
-    assert threads_at_work(2 * count) == count
+    assert threads_at_work(2 * count, count) == count
 
 
 def test_without_affinity_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +70,7 @@ def test_without_affinity_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> No
 def test_one_core_is_enough() -> None:
     """With a real affinity: one thread, and both servers of a round in turn."""
     assert usable_cores() == 1
-    assert threads_at_work(4) == 1
+    assert threads_at_work(4, 1) == 1
     before = threading.active_count()
     run_round(make_round(validation=Validation.NONE), {}, ServerSecrets.fresh(), ServerSecrets.fresh())
     assert threading.active_count() == before
