@@ -28,7 +28,7 @@ SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 PUBLIC_BYTES = 1184 + 32
 PRIVATE_BYTES = 64 + 32
 OVERHEAD = 1088 + 32 + 16
-"""A sealed part is so many bytes longer than the part."""
+"""How many bytes longer a sealed part is than the part."""
 PART_B_BYTES = encoded_size(PartB)
 
 

@@ -22,7 +22,7 @@ _0, _LIMB = np.uint64(0), np.uint64((1 << 21) - 1)
 
 
 def count(entries: int) -> int:
-    """The number of wires for so many entries."""
+    """The number of wires that a number of entries needs."""
     return -(-entries // M)
 
 

@@ -48,7 +48,7 @@ class Curve:
 
     delta: float
     rounds_per_epoch: float
-    """1/(p·q): after so many rounds each record was used once, on average."""
+    """1/(p·q): the number of rounds in which each record is used once, on average."""
     lines: tuple[CurveLine, ...]
 
     def as_json(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Plan:
     noise: Adversary = Adversary.SERVER
     """Who sees σ: each server adds σ, or σ/√2."""
     dim: int = 26_010
-    """d, the model's parameters: so many noisy numbers a round."""
+    """d, the number of the model's parameters, and of the noisy numbers of a round."""
 
     def __post_init__(self) -> None:
         capped = self.participations is None or 0 <= self.participations <= self.rounds

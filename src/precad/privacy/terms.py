@@ -73,7 +73,7 @@ class Terms:
     """p, the probability that a record is in its client's sample; 1 where all of a client is protected."""
     delta: float
     dim: int
-    """d, the model's parameters: so many numbers are drawn for each noise."""
+    """d, the number of the model's parameters, and of the numbers that each noise draws."""
     unknown_to_server: int = 1
     """Of the noises in what it sees, those that a corrupted server does not know (paper, Table 1)."""
     unknown_to_clients: int = 2

@@ -17,7 +17,7 @@ from precad.report.run import Run
 
 MOST_POINTS = 400
 MOST_ROWS = 100
-"""The grid shows so many clients, the rejected ones first; the table shows all."""
+"""The most clients that the grid shows, the rejected ones first; the table shows all."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def noise_chart(many: Sequence[Figures]) -> Chart:
 
 
 def thinned(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float], int]:
-    """At most ``MOST_POINTS`` points, each the mean of so many neighbours."""
+    """At most ``MOST_POINTS`` points, each the mean of its neighbours."""
     width = max(1, -(-len(x) // MOST_POINTS))
 
     def means(values: Sequence[float]) -> list[float]:

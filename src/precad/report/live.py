@@ -23,9 +23,9 @@ from precad.report.page import policy, render
 from precad.report.run import ReportError, Run, Source
 
 PATIENCE = 20.0
-"""A run is stalled when no round has come for so many usual rounds, …"""
+"""A run is stalled when no round has come for this many times the usual one …"""
 LEAST_WAIT = 30.0
-"""… and for so many seconds: evaluations and checkpoints take time too."""
+"""… and for this many seconds: evaluations and checkpoints take time too."""
 UNPACED = 300.0
 """Seconds that are waited where nobody knows how long a round takes: before the first, and at a server."""
 ADDRESS = "127.0.0.1"

@@ -80,7 +80,7 @@ def measure(rounds: int, clients: int, dim: int) -> Figures:
 
 
 def make_site(folder: Path, dim: int, clients: int, rounds: int, client_rate: float = 1.0) -> Site:
-    """The folders of two servers and so many clients, each of which may take part in every round."""
+    """The folders of two servers and of the clients, each of which may take part in every round."""
     bounds = Params(
         dim=dim, clients=clients, record_bound=1.0, client_bound=1.0, noise_multiplier=1000.0, unit=Unit.CLIENT
     )
