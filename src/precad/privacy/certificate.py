@@ -49,7 +49,7 @@ class Threat:
     client_rate: float
     """q."""
     noise: float
-    """σ̃ = √2·σ·R'/C: the noise of both servers over the bound C."""
+    """σ̃ = √2·σ·R'/C: the noise of both servers over the bound C. A smaller one, as with R for R', weakens the bound."""
 
     def __post_init__(self) -> None:
         if type(self.malicious) is not int or not 1 <= self.malicious <= MAX_GROUP:
