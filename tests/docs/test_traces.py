@@ -1,4 +1,4 @@
-"""The traces of a round in CONTRIBUTING.md: calls in their order, of functions that exist, never up a layer."""
+"""The traces of a round in CONTRIBUTING.md: functions that exist, named in their caller's file, never up a layer."""
 
 import re
 
