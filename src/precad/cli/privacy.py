@@ -94,13 +94,16 @@ def certify(
     from precad.privacy.nearest import nearest
 
     certificate.check_applies(normalise=normalise, validation=validation)
+    for name, count in (("--clients", clients), ("--rounds", rounds)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
     if not 1 <= malicious <= clients:
         raise ValueError(
             f"--malicious must be in [1, {clients}], the number of clients; got {malicious}. With more clients, give "
             "--clients"
         )
-    if rounds < 1:
-        raise ValueError(f"--rounds must be at least 1, got {rounds}")
+    if not 0 < client_rate <= 1:
+        raise ValueError(f"--client-rate must be in (0, 1], got {client_rate}")
     for name, number in (("--sigma", sigma), ("--record-bound", record_bound), ("--client-bound", client_bound)):
         check_positive(name, number)
     noise = math.sqrt(2) * sigma * record_bound / client_bound
