@@ -150,7 +150,7 @@ def test_keys_and_files(tmp_path: Path) -> None:
     key = WORLD.clients["bank"].signing
     with pytest.raises(ValueError, match=says("stranger", "roster")):
         Client(TASK, "stranger", key, tmp_path / "x.db")
-    with pytest.raises(ValueError, match=says("lab", "roster")):
+    with pytest.raises(ValueError, match=says("key", "roster", "lab")):
         Client(TASK, "lab", key, tmp_path / "x.db")
     Client(TASK, "bank", key, tmp_path / "bank.db").close()
     with pytest.raises(StoreError, match=says("state of bank")):

@@ -26,5 +26,5 @@ def test_the_app_is_python_and_knows_precad_only_if_it_shall(tmp_path: Path, nam
 
 @pytest.mark.parametrize(("clients", "rounds"), [(1, 5), (3, 0)])
 def test_too_few_are_refused(clients: int, rounds: int) -> None:
-    with pytest.raises(ValueError, match=says("round", "clients")):
+    with pytest.raises(ValueError, match=says("round", "clients", f"{rounds} of {clients}")):
         bench.run(10, clients, rounds)

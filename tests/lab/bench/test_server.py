@@ -32,7 +32,7 @@ def test_a_verdict_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         server.measure(1, 2, 20)
 
 
-@pytest.mark.parametrize("sizes", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
-def test_sizes_are_checked(sizes: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match=says(1, 0)):
+@pytest.mark.parametrize(("name", "sizes"), [("rounds", (0, 1, 1)), ("clients", (1, 0, 1)), ("dim", (1, 1, 0))])
+def test_sizes_are_checked(name: str, sizes: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match=says(name, "at least 1", 0)):
         server.measure(*sizes)
