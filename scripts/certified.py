@@ -8,7 +8,6 @@ and, for each number K of attackers on top of the honest clients, what ``certifi
 """
 
 import argparse
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +58,7 @@ def main() -> None:
 
 def noise(setting: RunConfig) -> float:
     """σ̃, the noise of both servers over C."""
-    return math.sqrt(2) * setting.training.noise_multiplier
+    return setting.training.params(1, setting.task.clients).noise_over_bound  # the unit is the client: of any d
 
 
 def threat(setting: RunConfig, malicious: int) -> Threat:

@@ -26,6 +26,7 @@ EXPORTED = {
         "Trained",
         "Unit",
         "__version__",
+        "fix",
         "train",
     ],
     "precad.deployment": [
@@ -38,6 +39,7 @@ EXPORTED = {
         "load_key",
         "load_settings",
         "load_task",
+        "reply_to",
         "write_log",
     ],
     "precad.flower": ["PrecadMod", "PrecadStrategy", "ServerA", "record_update", "vector_of"],

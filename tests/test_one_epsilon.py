@@ -17,7 +17,7 @@ from precad.cli.app import app
 from precad.deployment import kit
 from precad.deployment.run_view import server_source
 from precad.privacy.epsilon import epsilon
-from precad.privacy.ledger import Ledger
+from precad.privacy.ledger import read
 from precad.privacy.terms import Adversary
 from precad.protocol.params import Unit
 from precad.protocol.states import Role
@@ -62,8 +62,8 @@ def test_a_simulated_run_has_one_epsilon(change: dict[str, Any], tmp_path: Path)
         "noise": params.noise.value,
     }
     planned = printed("privacy", *(word for name, value in options.items() for word in (f"--{name}", str(value))))
-    shown = printed("ledger", "show", str(folder / "ledger.sqlite"))
-    exported = Ledger.load(folder / "ledger.sqlite").export()
+    shown = printed("ledger", "show", str(folder / "ledger.sqlite"))["clients"]
+    exported = read(folder / "ledger.sqlite").export()
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     run = read_run(folder)
@@ -87,7 +87,7 @@ def test_a_simulated_run_has_one_epsilon(change: dict[str, Any], tmp_path: Path)
 
 @pytest.mark.parametrize("unit", Unit)
 def test_a_deployed_task_has_one_epsilon(unit: Unit, tmp_path: Path) -> None:
-    params, training = replace(world.PARAMS, unit=unit), replace(world.TRAINING, participations=2)
+    params, training = replace(world.PARAMS, unit=unit), replace(world.TRAINING, participations=2, reply_seconds=9)
     consortium = Consortium(tmp_path, world.make(training, params))
     task = consortium.task
     task.save(tmp_path / "task.json")
@@ -98,7 +98,7 @@ def test_a_deployed_task_has_one_epsilon(unit: Unit, tmp_path: Path) -> None:
     source = server_source(tmp_path / "a")
     assert source is not None
     last = source.read().rounds[-1]
-    counted = consortium.a.ledger.export()["clients"]
+    counted = consortium.a.ledger.contents().export()["clients"]
     consortium.close()
 
     value = task.epsilon
@@ -136,10 +136,11 @@ def called(name: str) -> set[str]:
 
 
 def test_there_is_no_second_assembly() -> None:
-    """Whoever needs an ε calls ``epsilon``. Groups make δ(ε) curves, for certificates too."""
-    assert called("PldAccountant") == {"privacy/accounting.py", "privacy/epsilon.py", "privacy/groups.py"}
+    """Whoever needs an ε calls ``epsilon``. Groups make δ(ε) curves, for certificates too, and so do trade-offs."""
+    pld = {"privacy/accounting.py", "privacy/epsilon.py", "privacy/groups.py", "privacy/trade_off.py"}
+    assert called("PldAccountant") == pld
     assert called("group_epsilon") == {"privacy/epsilon.py"}
-    assert called("sampler_delta") == {"privacy/epsilon.py", "privacy/plan.py"}
+    assert called("sampler_delta") == {"privacy/epsilon.py", "privacy/plan.py", "privacy/trade_off.py"}
     assert called("bound") == {"privacy/epsilon.py", "privacy/plan.py"}
     assert called("noise_of_each") == {"protocol/params.py", "privacy/plan.py"}
     halved = {path for path in SOURCE.rglob("*.py") if re.search(r"/ math\.sqrt\(2\)", path.read_text())}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import precad
+from precad.deployment import kit
 
 ROOT = Path(__file__).parent.parent
 CODE = ("precad/", f"precad-{precad.__version__}.dist-info/")
@@ -29,13 +30,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel. What it depends on is this environment's, after its own packages."""
+    """A new environment with the wheel, as a kit installs it; its dependencies are this environment's."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
     python = folder / "bin/python"
-    (wheel,) = built.glob("*.whl")
+    (folder / "requirements.txt").write_text(kit.requirements(built))
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True, env=clean())
+    pinned = ["--find-links", str(built), "--require-hashes", "-r", str(folder / "requirements.txt")]
+    subprocess.run([*pip, *pinned], check=True, capture_output=True, env=clean())
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder
@@ -54,12 +56,29 @@ def test_the_wheel_holds_the_code_and_nothing_else(built: Path) -> None:
         names = archive.namelist()
     assert all(name.startswith(CODE) for name in names)
     inside = [name for name in names if name.startswith("precad/")]
-    templates = {".md", ".toml", ".service"}
-    assert {Path(name).suffix for name in inside} <= {".py", ".typed", ".html", ".css", ".js", ".txt", *templates}
+    templates = {".md", ".toml", ".service", ".sh"}
+    assert {Path(name).suffix for name in inside} <= {
+        ".py",
+        ".typed",
+        ".html",
+        ".css",
+        ".js",
+        ".txt",
+        ".json",
+        *templates,
+    }
     assert not [name for name in inside if "test" in Path(name).name]
     source = {path for path in (ROOT / "src/precad").rglob("*.*") if "__pycache__" not in path.parts}
     assert set(inside) == {str(path.relative_to(ROOT / "src")) for path in source if path.is_file()}
     assert wheel.stat().st_size < 2_000_000
+
+
+@pytest.mark.long
+def test_whoever_builds_the_wheel_has_the_same(built: Path, tmp_path: Path) -> None:
+    """So that parties can compare its hash with what they build themselves."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert kit.requirements(tmp_path) == kit.requirements(built)
 
 
 @pytest.mark.long

@@ -22,9 +22,9 @@ from precad.deployment.client import Client, Joined
 from precad.deployment.helper import HelperServer
 from precad.deployment.leader import Leader
 from precad.deployment.parties import Parties
-from precad.deployment.replay import Replay
+from precad.deployment.store import Store
 from precad.deployment.task import Task, Training
-from precad.mpc.prg import Context, Purpose
+from precad.mpc.prg import Context, Digest, Purpose
 from precad.mpc.secret import Secret
 from precad.privacy.sampling import poisson_sample
 from precad.privacy.terms import Adversary
@@ -177,7 +177,7 @@ def _simulate(
         patch.setattr(Trainer, "play", watched_play)
         patch.setattr(SimulatedClients, "_sums", watched_sums)
         patch.setattr("precad.simulation.aggregators.run_round", watched_round)
-        patch.setattr("precad.simulation.trainer._task_digest", lambda *_: task.digest)
+        patch.setattr("precad.simulation.trainer.task_digest", lambda *_: task.digest)
         loss = torch.nn.functional.cross_entropy
         precad.train(network, loss, data, settings, attacks={MALICIOUS: _attack}, seed=SEED)
     return played
@@ -203,6 +203,7 @@ class _Deployed:
         self.clients = {
             name: Client(task, name, key, folder / f"{name}.db", durable=False) for name, key in self.keys.items()
         }
+        monkeypatch.setattr(Task, "check_minimum", lambda *_: None)  # a simulation opens a round of nobody, too
         self._hand_over(monkeypatch)
 
     def round(self, number: int, simulated: Outcome) -> Floats:
@@ -244,19 +245,16 @@ class _Deployed:
 
     def _hand_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Put the simulation's random choices where each party draws its own."""
-        fresh, take_close, own_tally = Secret.fresh, Replay._take_close, Replay._own_tally
-        drawn: list[Secret] = []
 
-        def drawing(step: Any, what: str) -> Any:
-            def with_secret(self_: Replay, *arguments: Any) -> Any:
-                secrets: ServerSecrets = self.randomness.server(self_.number, self_._role.value)
-                drawn.append(getattr(secrets, what))
-                try:
-                    return step(self_, *arguments)
-                finally:
-                    drawn.clear()
+        def secrets_of(store: Store, number: int) -> ServerSecrets:
+            role = Role.A if store is self.leader.store else Role.B
+            return self.randomness.server(number, role.value)
 
-            return with_secret
+        def own_nonce(store: Store, number: int) -> Secret:
+            return secrets_of(store, number).nonce
+
+        def own_noise(store: Store, number: int, _outcome: Digest) -> Secret:
+            return secrets_of(store, number).noise
 
         def select(leader: Leader) -> frozenset[str]:
             last = leader.last()
@@ -265,8 +263,8 @@ class _Deployed:
             chosen = poisson_sample(stream, len(NAMES), self.settings.client_rate)
             return leader.within_cap(frozenset(NAMES[i] for i in chosen))
 
-        monkeypatch.setattr(Replay, "_take_close", drawing(take_close, "nonce"))
-        monkeypatch.setattr(Replay, "_own_tally", drawing(own_tally, "noise"))
-        monkeypatch.setattr(Secret, "fresh", lambda: drawn.pop() if drawn else fresh())
+        monkeypatch.setattr("precad.deployment.server.own_nonce", own_nonce)
+        monkeypatch.setattr("precad.deployment.replay.own_nonce", own_nonce)
+        monkeypatch.setattr("precad.deployment.replay.own_noise", own_noise)
         monkeypatch.setattr(ClientSecrets, "fresh", lambda: next(self.sending))
         monkeypatch.setattr(Leader, "select", select)

@@ -58,13 +58,14 @@ GOOD: dict[str, Any] = {
     "numbers": [1, 2],
     "counts": {"a": 1},
 }
+wholes = st.integers(-(2**63), 2**63 - 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-inners = st.builds(Inner, name=texts, size=st.integers())
+inners = st.builds(Inner, name=texts, size=wholes)
 outers = st.builds(
     Outer,
     text=texts,
-    whole=st.integers(-(2**63), 2**63 - 1),
+    whole=wholes,
     number=finite | st.integers(-100, 100),
     flag=st.booleans(),
     colour=st.sampled_from(Colour),
@@ -73,8 +74,8 @@ outers = st.builds(
     inner=inners,
     maybe=st.none() | finite,
     inners=st.lists(inners, max_size=3).map(tuple),
-    numbers=st.none() | st.lists(st.integers(), max_size=3),
-    counts=st.none() | st.dictionaries(texts, st.integers(), max_size=3),
+    numbers=st.none() | st.lists(wholes, max_size=3),
+    counts=st.none() | st.dictionaries(texts, wholes, max_size=3),
 )
 
 
@@ -182,6 +183,10 @@ def test_paths_are_relative_to_the_folder() -> None:
         ('{"a": NaN}', "a must be a finite number, got nan"),
         ('{"a": 1e999}', "a must be a finite number, got inf"),
         ("[" * 200_000, "nested too deeply"),
+        ("[" * 40 + "]" * 40, "nested too deeply: at most 32"),
+        ('{"a":' * 40 + "1" + "}" * 40, "nested too deeply: at most 32"),
+        ('{"a": [1, NaN]}', "a must be a finite number, got nan"),
+        ("9" * 5000, "digits"),
         ("{", "Expecting"),
     ],
 )
@@ -212,3 +217,31 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"a = = 3\xff")
     with pytest.raises(ValueError, match=says(tmp_path / "bad.toml", "TOML")):
         tables.read_toml(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = " + "[" * 200_000, "nested too deeply"),
+        (".".join("a" * 100) + " = 1", "nested too deeply: at most 32"),
+        ("a = 1\na = 1", "TOML"),
+        ("a = " + "9" * 5000, "digits"),
+    ],
+)
+def test_toml_that_is_none_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ValueError, match=f"a.toml.*{message}"):
+        tables.read_toml(tmp_path / "a.toml")
+
+
+def test_a_whole_number_has_64_bits_and_a_message_is_short() -> None:
+    for value in (1 << 63, 10**400, 10**5000):
+        with pytest.raises(ValueError, match=says("whole", 64)) as caught:
+            build(Outer, GOOD | {"whole": value}, "it")
+        assert len(str(caught.value)) < 400
+
+
+def test_a_table_does_not_silently_replace_a_value() -> None:
+    assert tables.merged({"a": {"b": 1, "c": 2}, "d": 1}, {"a": {"b": 3}, "d": 2}) == {"a": {"b": 3, "c": 2}, "d": 2}
+    with pytest.raises(ValueError, match=says("[a]", "table", 5)):
+        tables.merged({"a": 5}, {"a": {"b": 3}})

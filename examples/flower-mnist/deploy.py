@@ -44,7 +44,7 @@ def deployment(folder: Path, clients: tuple[str, ...], rounds: int, noise_multip
 
 def run(parties: Deployment, rounds: int, app: Path = HERE) -> str:
     """Run the app to its end; what it printed."""
-    files = f'precad="{parties.settings_a}" checkpoints="{parties.folder / "checkpoints"}"'
+    files = f'precad="{parties.socket_a}" checkpoints="{parties.folder / "checkpoints"}"'
     settings = f"{files} num-server-rounds={rounds}"
     return parties.flwr("run", str(app), "ours", "--stream", "--run-config", settings, timeout=3600)
 

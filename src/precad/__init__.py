@@ -12,6 +12,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from precad.errors import PrecadError, ProtocolError
+    from precad.gradients.models import fix
     from precad.privacy.terms import Adversary
     from precad.protocol.params import Params, Unit
     from precad.protocol.update import Schedule
@@ -34,6 +35,7 @@ __getattr__, __dir__ = public_names(
         "Schedule": "precad.protocol.update",
         "Trained": "precad.simulation.api",
         "Unit": "precad.protocol.params",
+        "fix": "precad.gradients.models",
         "train": "precad.simulation.api",
     },
 )
@@ -51,5 +53,6 @@ __all__ = [
     "Trained",
     "Unit",
     "__version__",
+    "fix",
     "train",
 ]

@@ -1,5 +1,6 @@
 """What a person chooses for a run, as ``config.toml`` holds it: the paper's symbols, checked at birth."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -8,12 +9,14 @@ from typing import Literal, get_type_hints
 
 from precad import tables
 from precad.mpc.fixed_point import check_positive
+from precad.mpc.prg import Digest, digest
 from precad.privacy.epsilon import epsilon, most_participations
 from precad.privacy.terms import Adversary, Terms
-from precad.protocol.params import Normalise, Params, Unit, Validation
+from precad.protocol.params import MIN_NOISE_STD, Normalise, Params, Unit, Validation
 from precad.protocol.update import Optimiser, Schedule, normaliser
 from precad.tables import Table, build, choose, to_table
 
+PRIVATE = "private: from the operating system"
 NOT_PRIVATE = "repeatable by its seed: for research; the noise of this run is not private"
 
 
@@ -29,7 +32,7 @@ class Protocol(Enum):
     LDP = "ldp"
     """Local: each client adds noise σ·R' to what it sends in the clear."""
     DDP = "ddp"
-    """Distributed: each client adds σ·R'/√τ, for a sum that nobody sees without at least τ honest noises."""
+    """Distributed: each client adds σ·R'/√τ; a sum has the noise σ·R' if τ of its clients are honest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +112,7 @@ class Hyperparameters:
 
     def params(self, dim: int, clients: int) -> Params:
         """The protocol's parameters, for a model of ``dim`` parameters."""
-        return Params(
+        params = Params(
             dim=dim,
             clients=clients,
             record_bound=self.record_bound,
@@ -119,6 +122,15 @@ class Hyperparameters:
             noise=self.noise,
             unit=self.unit,
         )
+        if self.protocol is Protocol.DDP:
+            share = math.ldexp(self.noise_multiplier * params.sensitivity, params.fractional_bits)
+            share /= math.sqrt(self.tau(clients))
+            if share < MIN_NOISE_STD:
+                raise ValueError(
+                    f"with honest_clients τ = {self.tau(clients)}, each client's noise is {share:.3g} grid units: it "
+                    f"must be at least {MIN_NOISE_STD}; use a larger noise_multiplier"
+                )
+        return params
 
     def tau(self, clients: int) -> int:
         """τ of ``ddp``: how many honest clients in a round it counts on, of ``clients`` in all."""
@@ -158,8 +170,16 @@ class Hyperparameters:
             unknown_to_clients=unknown_to_clients,
         )
 
+    def shared_terms(self, dim: int, clients: int, noises: int) -> Terms:
+        """The same in a round of ``ddp`` that has so many honest clients' noises, each 1/√τ of the whole."""
+        share = self.noise_multiplier / math.sqrt(self.tau(clients))
+        return replace(self.terms(dim), sigma=share, unknown_to_server=noises, unknown_to_clients=noises)
+
     def epsilon(self, adversary: Adversary, participations: int, dim: int) -> float:
         """What taking part costs a record, or a client, in ε (PROTOCOL §7a).
+
+        Of ``ddp`` it supposes τ honest noises in every round. Rounds of fewer cost more: a run's own figure counts
+        those that it had.
 
         Args:
             adversary: Against whom.
@@ -171,13 +191,18 @@ class Hyperparameters:
         """
         return epsilon(self.terms(dim), adversary, participations)
 
-    def most_participations(self, dim: int) -> int:
-        """How many rounds a client may take part in before its budget is spent: T if it has none."""
+    def most_participations(self, dim: int, clients: int = 1) -> int:
+        """How many rounds a client may take part in before its budget is spent: T if it has none.
+
+        Of ``ddp``, with so many clients in all, even if no noise but its own is in any of them.
+        """
         if self.budget is None:
             return self.rounds
-        paid = most_participations(self.terms(dim), self.budget, self.rounds)
+        ddp = self.protocol is Protocol.DDP
+        terms = self.shared_terms(dim, clients, noises=1) if ddp else self.terms(dim)
+        paid = most_participations(terms, self.budget, self.rounds)
         if paid == 0:
-            once = self.epsilon(Adversary.SERVER, 1, dim)
+            once = epsilon(terms, Adversary.SERVER, 1)
             raise ValueError(f"a budget of ε = {self.budget} does not pay for one round, which costs {once:.4g}")
         return paid
 
@@ -240,6 +265,12 @@ class RunConfig:
     evaluate_every: int = 10
     """The number of rounds from one evaluation on the test set to the next; the last round is evaluated too."""
 
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Every ``module:function`` that a run with these settings loads, and so runs."""
+        names = (self.task.dataset, self.malicious.attack, self.training.defence)
+        return tuple(name for name in names if name is not None and ":" in name)
+
     def __post_init__(self) -> None:
         if self.evaluate_every < 1:
             raise ValueError(f"evaluate_every must be at least 1, got {self.evaluate_every}")
@@ -247,6 +278,18 @@ class RunConfig:
             raise ValueError(
                 f"malicious clients must be fewer than all {self.task.clients}, got {self.malicious.clients}"
             )
+
+
+def config_digest(text: str) -> str:
+    """Of the text of ``config.toml``, in hexadecimal."""
+    return digest(b"precad config", text.encode()).hex()
+
+
+def task_digest(training: Hyperparameters, params: Params, records: Mapping[str, int]) -> Digest:
+    """What the rounds of a run are bound to: its numbers, and how many records each client has."""
+    sizes = (f"{name}={count}".encode() for name, count in records.items())
+    said = repr(training).replace("<Adversary.", "<Noise.")  # its earlier name: old runs go on, seeds repeat
+    return digest(b"precad task", params.digest, said.encode(), *sizes)
 
 
 def from_table(table: Table) -> RunConfig:

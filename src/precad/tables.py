@@ -6,7 +6,7 @@ the choices is a ``ValueError`` that names the key, the value and what is allowe
 ================================  =========================================================
 a field of type                   takes
 ================================  =========================================================
-``str``, ``int``, ``bool``        exactly that: no number is text, and ``true`` is no number
+``str``, ``int``, ``bool``        exactly that: no number is text, and ``true`` is no number; a number has 64 bits
 ``float``                         a finite number; a whole one stays whole
 ``Enum``, ``Literal``             one of its values
 ``Path``                          text, relative to the folder of the file
@@ -29,7 +29,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from precad.files import read_text, words_of
+
 Table = Mapping[str, Any]
+MOST_JSON, MOST_TOML, MOST_DEPTH, MOST_SHOWN = 1 << 26, 1 << 18, 32, 200
+"""Bytes of a file of settings, how deeply its tables may be nested, and letters of a value in a message."""
+_MOST_DOTS = 256
+"""In a line of TOML: each may be a table inside the last one, which Python reads in quadratic time."""
 _Built = TypeVar("_Built")
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -57,13 +63,13 @@ def build(
         ValueError: The table is not one of this dataclass.
     """
     if not isinstance(table, Mapping):
-        raise ValueError(f"{where} must be a table, got {table!r}")
+        raise ValueError(f"{where} must be a table, got {_shown(table)}")
     known = given or {}
     kinds, required = _fields(kind)  # type: ignore[arg-type] # every class is hashable
     allowed = [name for name in kinds if name not in known]
     for key in table:
         if key not in allowed:
-            raise ValueError(f"{where} has no key {key!r}; it may have {', '.join(allowed)}")
+            raise ValueError(f"{where} has no key {_shown(key)}; it may have {', '.join(allowed)}")
     missing = [name for name in allowed if name not in table and (complete or name in required)]
     if missing:
         raise ValueError(f"{where} lacks {', '.join(missing)}")
@@ -80,34 +86,58 @@ def choose(kind: type[_Choice], value: object, key: str) -> _Choice:
 
 def to_table(value: Any) -> dict[str, Any]:
     """The table from which :func:`build` makes the same dataclass."""
-    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    kinds, _ = _fields(type(value))  # type: ignore[arg-type] # every class is hashable
+    return {name: _plain(_as_float(kind, getattr(value, name))) for name, kind in kinds.items()}
 
 
 def merged(base: Table, over: Table) -> dict[str, Any]:
-    """Two tables as one; where both have a value, that of ``over``."""
+    """Two tables as one; where both have a value, that of ``over``. A table does not replace a value."""
     result = dict(base)
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        if isinstance(value, Mapping) and key in result and not both:
+            raise ValueError(f"[{key}] must be a table, got {_shown(result[key])}")
         result[key] = merged(result[key], value) if both else value
     return result
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds. A key that stands twice, or a number that is not finite, is a ``ValueError``."""
+    """What a JSON text holds.
+
+    A key that stands twice, a number that is not finite, or tables inside tables inside tables without end, are a
+    ``ValueError``.
+    """
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return _checked(json.loads(text, object_pairs_hook=_object))
     except RecursionError:
-        raise ValueError("lists and tables are nested too deeply") from None
+        raise _too_deep() from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds: see :func:`parse_json` and :func:`precad.files.read_text`."""
+    return parse_json(read_text(path, MOST_JSON))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """What a TOML text holds. Tables inside tables inside tables without end are a ``ValueError``."""
+    if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
+        raise _too_deep()
+    try:
+        table: dict[str, Any] = tomllib.loads(text)
+        _checked(table)
+    except RecursionError:
+        raise _too_deep() from None
+    return table
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, not yet checked."""
     try:
-        return tomllib.loads(path.read_text())
+        return parse_toml(read_text(path, MOST_TOML))
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path} is not a TOML file that can be read: {error}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a TOML file that can be read: {words_of(error)}") from None
 
 
 def to_toml(table: Table, name: str = "") -> str:
@@ -129,16 +159,25 @@ def _fields(kind: type[Any]) -> tuple[dict[str, Any], frozenset[str]]:
     return {item.name: hints[item.name] for item in fields(kind) if item.init}, frozenset(required)
 
 
+def _as_float(kind: Any, value: Any) -> Any:
+    """A whole number in the place of a float is that float: it has one text, and one digest."""
+    return float(value) if type(value) is int and (kind is float or float in get_args(kind)) else value
+
+
 _NAMES = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 
 
 def _convert(kind: Any, value: Any, key: str, folder: Path, complete: bool) -> Any:
-    if kind in (str, int, bool) and type(value) is kind:
+    if kind in (str, bool) and type(value) is kind:
+        return value
+    if kind is int and type(value) is int:
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"{key} must be a whole number of 64 bits, got {_shown(value)}")
         return value
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
-        return value
+        return float(value)
     if kind in _NAMES:
-        raise ValueError(f"{key} must be {_NAMES[kind]}, got {value!r}")
+        raise ValueError(f"{key} must be {_NAMES[kind]}, got {_shown(value)}")
     if kind is Path:
         return folder / _convert(str, value, key, folder, complete)
     if isinstance(kind, UnionType):
@@ -160,11 +199,11 @@ def _convert_generic(kind: Any, value: Any, key: str, folder: Path, complete: bo
         return value
     if origin in (tuple, list):
         if not isinstance(value, list):
-            raise ValueError(f"{key} must be a list, got {value!r}")
+            raise ValueError(f"{key} must be a list, got {_shown(value)}")
         return origin(_convert(arguments[0], item, f"{key}[{i}]", folder, complete) for i, item in enumerate(value))
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise ValueError(f"{key} must be a table, got {value!r}")
+            raise ValueError(f"{key} must be a table, got {_shown(value)}")
         return {name: _convert(arguments[1], item, f"{key}.{name}", folder, complete) for name, item in value.items()}
     raise TypeError(f"no table has a value of type {kind}, as {key} is declared")
 
@@ -175,16 +214,41 @@ def _same(value: object, choice: object) -> bool:
 
 
 def _not_allowed(key: str, allowed: Any, value: object) -> ValueError:
-    return ValueError(f"{key} must be one of {', '.join(map(str, allowed))}; got {value!r}")
+    return ValueError(f"{key} must be one of {', '.join(map(str, allowed))}; got {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """A value in a message: a file may hold one that fills the screen."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        text = "a number that is too long to be shown"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+
+
+def _checked(value: Any) -> Any:
+    """What was parsed, unless it is nested more deeply than anything that we write."""
+    level: list[Any] = [[value]]
+    for _ in range(MOST_DEPTH + 1):
+        inner = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return value
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"lists and tables are nested too deeply: at most {MOST_DEPTH} inside each other are read")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for key, value in pairs:
         if key in table:
-            raise ValueError(f"the key {key!r} stands twice")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{key} must be a finite number, got {value}")
+            raise ValueError(f"the key {_shown(key)} stands twice")
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, float) and not math.isfinite(item):
+                raise ValueError(f"{key} must be a finite number, got {item}")
         table[key] = value
     return table
 

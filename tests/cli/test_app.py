@@ -59,13 +59,18 @@ def test_the_example_of_a_command_can_be_given_as_it_is(words: tuple[str, ...]) 
 
 
 def test_an_option_means_the_same_in_every_command() -> None:
-    """Of the options that commands share, only files, and ``precad reproduce``'s lists, differ from place to place."""
+    """Of the options that commands share, only files, ports, records, and ``precad reproduce``'s lists, differ."""
     said = defaultdict(set)
     for words, command in COMMANDS.items():
         for option in command.params if words != ("reproduce",) else ():
             if option.param_type_name == "option":
                 said[option.opts[0]].add(option.help)
-    assert {name for name, sentences in said.items() if len(sentences) > 1} == {"--config", "--out"}
+    assert {name for name, sentences in said.items() if len(sentences) > 1} == {
+        "--config",
+        "--out",
+        "--port",
+        "--records",
+    }
 
 
 def test_help_loads_nothing_heavy() -> None:

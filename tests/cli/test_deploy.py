@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from typer.testing import CliRunner
 
 from precad.cli.app import app
 from precad.deployment import task as tasks
+from precad.deployment.data_ledger import DataLedger
+from precad.privacy.epsilon import epsilon
+from precad.privacy.terms import Adversary
 from precad.protocol.update import Optimiser
 from precad.settings import Protocol, from_table, to_toml
 from precad.simulation import presets
@@ -56,6 +60,24 @@ def test_every_preset_can_be_deployed_as_it_is(dataset: str, preset: str, draft:
     assert (task.training.rounds, task.training.normalise) == (training.rounds, training.normalise)
     assert (task.training.client_rate, task.training.record_rate) == (training.client_rate, training.record_rate)
     assert task.training.participations == replace(training, budget=100.0).most_participations(10)
+
+
+def test_a_task_that_samples_records_names_a_reply_time(draft: Path) -> None:
+    folder, path = draft.parent, draft.parent / "timed.json"
+    parties = ("--server-a", folder / "alpha.pub", "--server-b", folder / "beta.pub", "--model", folder / "model.npy")
+    usual = (*parties, "--rounds", 20, "--participations", 2, "--budget", 9)
+    assert tasks.load(draft).training.reply_seconds == tasks.REPLY_SECONDS
+    cases = (
+        (("--reply-seconds", 7.5), 7.5),
+        (("--record-rate", 1, "--sigma", 9), 0),
+        (("--unit", "client", "--sigma", 9), 0),
+    )
+    for options, seconds in cases:
+        assert ("7.5 seconds" in run("task", "new", path, *usual, *options)) == (seconds == 7.5)
+        assert tasks.load(path).training.reply_seconds == seconds
+        path.unlink()
+    assert "--reply-seconds" in refuse("task", "new", path, *usual, "--reply-seconds", 0)
+    assert not path.exists()
 
 
 def test_a_run_is_deployed_by_its_own_file(draft: Path) -> None:
@@ -125,12 +147,14 @@ def test_kits_and_audit(draft: Path) -> None:
     run("kit", "client", draft, "bank", folder / "bank")
     assert (folder / "a" / "a.toml").exists()
     assert (folder / "b" / "b.toml").exists()
-    assert "not run" in refuse("status", "--config", folder / "b" / "b.toml")
+    assert "--init" in refuse("status", "--config", folder / "b" / "b.toml")
     assert str(folder / "none.toml") in refuse("server", "--config", folder / "none.toml")
     for name in ("a.log", "b.log"):
         (folder / name).write_text("")
     agreed = run("audit", folder / "a.log", folder / "b.log", "--task", draft)
     assert re.search(says("agree", "0 opened rounds"), agreed)
+    assert "Statement on the privacy of a task" in agreed
+    assert "digest" in refuse("audit", folder / "a.log", folder / "b.log", "--task", draft, "--digest", "00" * 32)
     (folder / "a.log").write_text("junk\n")
     assert "A's log, line 1: not a line" in refuse("audit", folder / "a.log", folder / "b.log", "--task", draft)
     assert "not a client's log" in refuse(
@@ -138,9 +162,35 @@ def test_kits_and_audit(draft: Path) -> None:
     )
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
+def test_the_ledger_of_a_data_set(draft: Path) -> None:
+    folder = draft.parent
+    run("roster", "add", draft, folder / "bank.pub", "--records", 600)
+    data = folder / "data"
+    assert f'precad-data="{data}"' in run("data", "new", data, "--epsilon", 4, "--delta", 1e-6)
+    assert str(data) in refuse("data", "new", data, "--epsilon", 5)
+    assert re.search(says("epsilon", 0.0), refuse("data", "new", folder / "x", "--epsilon", 0))
+    assert re.search(says("no ledger", folder / "x"), refuse("data", "show", folder / "x"))
+    run("kit", "client", draft, "bank", folder / "bank", "--data-ledger", data)
+    task = tasks.load(draft)
+    with closing(DataLedger(data)) as ledger:
+        ledger.count(task, "bank", 0)
+        ledger.count(task, "bank", 3)
+    shown = json.loads(run("data", "show", data, "--json"))
+    expected = {each.value: epsilon(replace(task.terms, delta=1e-6), each, 2) for each in Adversary}
+    assert shown["budget"] == {"epsilon": 4, "delta": 1e-6, "unit": "record"}
+    assert shown["epsilon"] == shown["tasks"][0]["epsilon"] == expected
+    text = run("data", "show", data)
+    for part in (task.digest.hex()[:12], "bank", f"{expected['server']:.3f}", shown["digest"], "4"):
+        assert part in text
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    settings = tmp_path / "b.toml"
+    names = ("task", "model", "key", "tls_key", "certificate", "store", "audit_log")
+    settings.write_text("".join(f'{name} = "x"\n' for name in names))
     code = (
-        "import sys; sys.modules['uvicorn'] = None; import precad.cli.app as a; a.app(['server', '--config', 'x.toml'])"
+        "import sys; sys.modules['uvicorn'] = None; import precad.cli.app as a; "
+        f"a.app(['server', '--config', {str(settings)!r}])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 2

@@ -14,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from precad.cli.app import app
+from precad.privacy.ledger import read
 from tests.messages import says
 
 SHORT = ["--rounds", "4", "--clients", "5", "--evaluate-every", "2"]
@@ -191,6 +192,11 @@ def test_ctrl_c_and_resume(tmp_path: Path) -> None:
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "precad resume" in output
+    book = read(tmp_path / "cut" / "ledger.sqlite")
+    assert f"stays true when the run goes on: {book.last_link}" in output
+    finished, counted = metrics.read_text().count("\n"), len(book.rows)
+    assert (f"round {counted} is counted, and was not finished" in output) == (counted > finished)
+    assert not (tmp_path / "cut" / "ledger.sqlite-wal").exists()
     resumed = CliRunner().invoke(app, ["resume", str(tmp_path / "cut"), "--json"])
     whole = CliRunner().invoke(app, [*options, "--name", "whole", "--json"])
     ends = [json.loads(result.stdout) for result in (resumed, whole)]

@@ -1,6 +1,8 @@
 """Every layout gives the same arrays; every damage is one sentence that names the file."""
 
 import atexit
+import gzip
+import io
 import shutil
 import tarfile
 import tempfile
@@ -221,3 +223,21 @@ def written(layout: str) -> tuple[str, Path]:
     atexit.register(shutil.rmtree, folder)
     write(folder)
     return name, folder
+
+
+def test_a_packed_file_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_files, "MOST_BYTES", 1000)
+    for name in image_files.IDX_FILES:
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(bytes(5000)))
+    with pytest.raises(DataError, match=says("1,000")):
+        image_files.find("mnist", tmp_path)
+    with tarfile.open(tmp_path / "cifar-10-binary.tar.gz", "w:gz") as archive:
+        for name in ("a", "b"):
+            member = tarfile.TarInfo(name)
+            member.size = 800
+            archive.addfile(member, io.BytesIO(bytes(800)))
+    with pytest.raises(DataError, match=says("cifar-10-binary.tar.gz", "1,000")):
+        image_files.find("cifar10", tmp_path)
+    np.savez_compressed(tmp_path / "mnist.npz", x_train=np.zeros(5000, np.uint8))
+    with pytest.raises(DataError, match=says("mnist.npz", "1,000")):
+        image_files.find("mnist", tmp_path)

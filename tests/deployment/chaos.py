@@ -1,6 +1,6 @@
 """Random kills and drops: all parties are processes, any of which is killed -9 at any moment, for as long as asked.
 
-``python -m tests.services.chaos MINUTES [SEED]`` plays, proves at the end that nothing was lost or counted twice, and
+``python -m tests.deployment.chaos MINUTES [SEED]`` plays, proves at the end that nothing was lost or counted twice, and
 prints the counts.
 """
 

@@ -27,8 +27,10 @@ class Crash(BaseException):
 
 
 class Consortium:
-    def __init__(self, folder: Path, setting: Parties | None = None) -> None:
+    def __init__(self, folder: Path, setting: Parties | None = None, data: dict[str, Path] | None = None) -> None:
         self.folder, self.world = folder, setting or world.make()
+        self.data = data or {}
+        """The folders of the clients' data sets' ledgers."""
         self.task = self.world.task
         self.a_process: Leader | None = None
         self.b_process: HelperServer | None = None
@@ -56,7 +58,8 @@ class Consortium:
     def client(self, name: str) -> Client:
         if name not in self.client_processes:
             key = self.world.clients[name].signing
-            self.client_processes[name] = Client(self.task, name, key, self.folder / f"{name}.db")
+            state = self.folder / f"{name}.db"
+            self.client_processes[name] = Client(self.task, name, key, state, data=self.data.get(name))
         return self.client_processes[name]
 
     def kill(self, party: str) -> None:

@@ -1,4 +1,4 @@
-"""Half a minute of random kills, losses, delays and repetitions; ``tests.services.chaos`` plays for longer."""
+"""Half a minute of random kills, losses, delays and repetitions; ``tests.deployment.chaos`` plays for longer."""
 
 from pathlib import Path
 

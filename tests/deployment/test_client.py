@@ -1,5 +1,6 @@
 """What a client refuses, what it counts, and that it never says two things."""
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from precad.deployment.disk import StoreError
 from precad.deployment.keys import sign
 from precad.deployment.sealing import EpochKey
 from precad.mpc.prg import Digest
+from precad.protocol import aggregation, digests
 from precad.protocol.codec import Blob
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import Invitation, Told, decode, encode
@@ -35,7 +37,8 @@ def parties(tmp_path: Path) -> Iterator[Consortium]:
 
 
 def signed_by(role: Role, message: Invitation) -> Blob:
-    statement = sealing.model_statement(message.task, message.round, message.model)
+    nonces = digests.nonces(message.nonce_a, message.nonce_b)
+    statement = sealing.start_statement(message.task, message.round, message.model, nonces)
     return sign(WORLD.servers[role].signing, statement)
 
 
@@ -100,7 +103,7 @@ def test_an_earlier_round_and_another_model_are_refused(parties: Consortium) -> 
     parties.a.finish_round()
     parties.a.start_round()
     parties.reply("bank")
-    with pytest.raises(RefusedError, match=says("round 0", "round 1")):
+    with pytest.raises(RefusedError, match=says("round 0", "round 1", "set back")):
         parties.client("bank").join(old, world.MODEL)
     other = world.MODEL + 1
     now = decode(parties.a.invitation(), Invitation)
@@ -130,14 +133,21 @@ def test_a_crash_after_counting_costs_nothing_more(parties: Consortium) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_an_update_that_is_not_finite_is_not_sent(parties: Consortium, value: float) -> None:
-    update = np.zeros(world.DIM)
+def test_zeros_are_sent_for_an_update_that_is_not_finite(
+    parties: Consortium, value: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence would tell of the records."""
+    monkeypatch.setattr(aggregation, "integer_gaussian", lambda _std, size, _stream: np.zeros(size, np.int64))
+    update = np.ones(world.DIM)
     update[3] = value
-    with pytest.raises(RefusedError, match=says("entry 3")):
-        parties.reply("bank", update)
-    assert parties.client("bank").participations() == 0
-    with pytest.raises(RefusedError, match=says("140 entries")):
-        parties.reply("bank", np.zeros(3))
+    before = parties.a.model()
+    wrong = {"bank": update, "clinic": np.zeros(3), "lab": np.array(["a"])}
+    sent = {name: parties.reply(name, x) for name, x in wrong.items()}
+    assert all(parties.client(name).participations() == 1 for name in wrong)
+    assert len({len(reply) for reply in sent.values()}) == 1
+    assert re.search(says("entry 3", "140 entries", "zeros"), caplog.text)
+    assert [parties.a.submit(reply) for reply in sent.values()] == [None] * 3
+    assert np.array_equal(parties.a.finish_round(), before)
 
 
 def test_a_huge_update_is_clipped(parties: Consortium) -> None:

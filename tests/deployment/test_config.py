@@ -2,19 +2,19 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-from precad.deployment import config, kit, receipts
-from precad.deployment import service as http_server
+from precad.deployment import config, doors, kit, receipts
 from precad.deployment.client import Client
 from precad.deployment.config import ServerConfig
 from precad.deployment.disk import StoreError
@@ -45,11 +45,13 @@ def site(tmp_path: Path) -> Site:
     made.port, spare = free_ports(2)
     path = tmp_path / "beta" / "b.toml"
     path.write_text(path.read_text().replace("8443", str(made.port)) + f"metrics_port = {spare}\n")
+    for name in ("alpha", "beta"):
+        settings(made, name).begin()
     return made
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [http_server._listen("127.0.0.1", 0) for _ in range(count)]
+    sockets = [doors.listen("127.0.0.1", 0) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
@@ -133,12 +135,36 @@ def _batch(items: list[bytes]) -> bytes:
 
 
 def test_a_port_that_is_taken_is_one_sentence(site: Site) -> None:
-    with running(site):
-        command = [sys.executable, "-m", "precad", "server", "--config", str(site.folder / "beta" / "b.toml")]
-        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    with closing(doors.listen("0.0.0.0", site.port)):  # noqa: S104 - as B does
+        second = start(site)
     assert second.returncode == 2
     assert second.stderr.startswith(f"Error: cannot listen on 0.0.0.0 port {site.port}: ")
     assert "Traceback" not in second.stderr
+
+
+def start(site: Site) -> subprocess.CompletedProcess[str]:
+    """B as a process that does not come up."""
+    command = [sys.executable, "-m", "precad", "server", "--config", str(site.folder / "beta" / "b.toml")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+
+
+def test_two_processes_never_serve_one_store(site: Site) -> None:
+    """The second, on another port, gets one sentence; once the first was killed, the next one starts."""
+    path = site.folder / "beta" / "b.toml"
+    with running(site) as process:
+        first, taken = path.read_text(), settings(site, "beta")
+        path.write_text(first.replace(str(site.port), "0").replace(str(taken.metrics_port), "0"))
+        second = start(site)
+        assert settings(site, "beta").status()["state"] == "no round yet"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(TIMEOUT)
+    with running(site):
+        pass
+    store = site.folder / "beta" / "beta.db"
+    assert (second.returncode, second.stdout) == (1, "")
+    assert re.search(says(store, f"{store}.lock", "another process"), second.stderr)
+    assert len(second.stderr.splitlines()) == 1
+    assert Path(f"{store}.lock").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(
@@ -167,11 +193,17 @@ def test_settings_have_types(site: Site) -> None:
         config.load(site.folder / "none.toml")
 
 
-def test_status_of_a_server_that_has_not_run(site: Site) -> None:
-    with pytest.raises(StoreError, match="not run"):
+def test_status_of_a_server_that_has_not_begun(site: Site) -> None:
+    settings(site, "beta").store.unlink()
+    with pytest.raises(StoreError, match=says("no store", "--init")):
         settings(site, "beta").status()
-    settings(site, "beta").open_helper().close()
+    settings(site, "beta").begin()
     assert settings(site, "beta").status()["state"] == "no round yet"
+
+
+def test_the_settings_of_server_a_do_not_run_server_b(site: Site) -> None:
+    with pytest.raises(ValueError, match=says("key", "server beta")):
+        settings(site, "alpha").open_helper()
 
 
 def test_kits(site: Site, tmp_path: Path) -> None:

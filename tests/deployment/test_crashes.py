@@ -37,25 +37,27 @@ class Steps:
                 os._exit(9)
             raise Crash(party)
 
-    def connection(self, path: Any, **options: Any) -> sqlite3.Connection:
+    def connection(self, path: Any, *, factory: Any = sqlite3.Connection, **options: Any) -> sqlite3.Connection:
         party, step = Path(str(path)).stem, self.step
 
-        class Stepping(sqlite3.Connection):
+        class Stepping(factory):  # type: ignore[misc] # whatever a program asks for
             def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
                 if "synchronous" in sql:
                     sql = "PRAGMA synchronous = OFF"  # a killed process loses nothing that the system has
                 if sql.startswith(WRITES):
                     step(party, f"before {sql[:40]}")
-                cursor = super().execute(sql, *parameters)
+                cursor: sqlite3.Cursor = super().execute(sql, *parameters)
                 if sql.startswith("COMMIT"):
                     step(party, "after COMMIT")
                 return cursor
 
             def executemany(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
                 step(party, f"before {sql[:40]}")
-                return super().executemany(sql, *parameters)
+                done: sqlite3.Cursor = super().executemany(sql, *parameters)
+                return done
 
-        return real_connect(path, factory=Stepping, **options)
+        found: sqlite3.Connection = real_connect(path, factory=Stepping, **options)
+        return found
 
 
 real_connect = sqlite3.connect

@@ -5,6 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,31 +39,71 @@ def shell(folder: Path, script: str) -> str:
     return done.stdout
 
 
-@pytest.mark.long
-def test_from_nothing_to_a_model(tmp_path: Path) -> None:
-    keys, task, kits = blocks("sh")
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """Steps 1 to 3: keys, task, kits and stores."""
+    keys, task, kits, stores = blocks("sh")
     shell(tmp_path, keys)
     assert "cost at most  ε = " in shell(tmp_path, task)
     digest = shell(tmp_path, kits).splitlines()[-1]
+    shell(tmp_path, stores)
     for party in ("org-a", "org-b", "bank", "lab"):
         assert digest in (tmp_path / party / "README.md").read_text()
-    (port,) = free_ports(1)
-    for settings in (tmp_path / "org-a" / "a.toml", tmp_path / "org-b" / "b.toml"):
-        settings.write_text(settings.read_text().replace("8443", str(port)))
-    (program,) = blocks("python")[:1]
-    command = [sys.executable, "-m", "precad", "server", "--config", "b.toml"]
-    with subprocess.Popen(command, cwd=tmp_path / "org-b", stderr=subprocess.PIPE, text=True) as server:
+    ports = dict(zip(("8443", "8444"), map(str, free_ports(2)), strict=True))
+    for settings in ("org-a/a.toml", "org-b/b.toml", "bank/bank.toml", "lab/lab.toml"):
+        text = (tmp_path / settings).read_text()
+        for usual, own in ports.items():
+            text = text.replace(usual, own)
+        (tmp_path / settings).write_text(text)
+    return tmp_path
+
+
+@contextmanager
+def server(folder: Path, settings: str) -> Iterator[None]:
+    """Step 4, for one server."""
+    command = [sys.executable, "-m", "precad", "server", "--config", settings]
+    with (
+        (folder / "server.log").open("w") as log,
+        subprocess.Popen(command, cwd=folder, stderr=log, text=True) as process,
+    ):
         try:
-            assert server.stderr is not None
-            assert '"event": "started"' in server.stderr.readline()
-            (tmp_path / "round.py").write_text(program)
-            printed = shell(tmp_path, "python round.py").split("\n")
+            deadline = time.monotonic() + TIMEOUT
+            while '"event": "started"' not in (folder / "server.log").read_text():
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            yield
         finally:
-            server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=TIMEOUT)
-    assert sorted(filter(None, printed)) == ["bank valid", "lab valid"]
+            process.send_signal(signal.SIGTERM)
+            process.wait(TIMEOUT)
+
+
+def check_audit(folder: Path, rounds: int) -> None:
     (done,) = [text for text in blocks("console") if "precad audit" in text]
-    shown = shell(tmp_path, done)
-    assert "rounds opened  2" in shown
-    assert "both servers agree on all 2 opened rounds" in shown
-    assert "bank sent in 2 rounds, and counted in 2" in shown
+    shown = shell(folder, done)
+    assert f"rounds opened  {rounds}" in shown
+    assert f"both servers agree on all {rounds} opened rounds" in shown
+    assert f"bank sent in {rounds} rounds, and counted in {rounds}" in shown
+
+
+@pytest.mark.long
+def test_from_nothing_to_a_model(begun: Path) -> None:
+    """Both servers and both clients as processes, to the last round of the task."""
+    (module,) = [text for text in blocks("python") if "def train(" in text]
+    (command,) = [text for text in blocks("console") if "precad client" in text]
+    for name in ("bank", "lab"):
+        (begun / name / "mymodule.py").write_text(module)
+    with server(begun / "org-b", "b.toml"), server(begun / "org-a", "a.toml"):
+        at_the_bank, at_the_lab = command.strip(), command.strip().replace("bank", "lab")
+        assert shell(begun, f"(cd bank && {at_the_bank}) & (cd lab && {at_the_lab}); wait").count("ended") == 2
+    check_audit(begun, 20)
+
+
+@pytest.mark.long
+def test_with_objects_of_ones_own_program(begun: Path) -> None:
+    (program,) = [text for text in blocks("python") if "def reply_of(" in text]
+    with server(begun / "org-b", "b.toml"):
+        (begun / "round.py").write_text(program)
+        printed = shell(begun, "python round.py").split("\n")
+    assert sorted(filter(None, printed)) == ["bank valid", "lab valid"]
+    check_audit(begun, 2)

@@ -19,6 +19,7 @@ from precad.deployment.store import Store
 from precad.mpc import field as fields
 from precad.mpc.secret import Secret
 from precad.protocol import states, submission
+from precad.protocol.codec import Blob
 from precad.protocol.messages import Close, Nonce, PartA, PartB, Sealed, Tally, decode, encode
 from precad.protocol.params import Round
 from precad.protocol.states import Accepted, Agreed, Checking, Closing, Role, Tallied
@@ -117,8 +118,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Known]:
     known: list[Known] = []
     real = submission.submit
 
-    def submit(round_: Round, client: str, x: NDArray[np.int64]) -> Submission:
-        sent = real(round_, client, x)
+    def submit(round_: Round, client: str, x: NDArray[np.int64], head: Blob) -> Submission:
+        sent = real(round_, client, x, head=head)
         if client == "bank":
             known.append(Known(x, round_, sent))
         return sent

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from precad.deployment import kit
-from precad.deployment.run_view import server_source
+from precad.deployment import kit, receipts
+from precad.deployment.run_view import server_source, task_statement
 from precad.deployment.task import Participants
 from precad.errors import PrecadError
 from precad.lab.attacks import cheating
 from precad.privacy.epsilon import epsilon
 from precad.privacy.terms import Adversary
 from precad.protocol import submission
-from precad.protocol.params import Round
+from precad.protocol.codec import Blob
+from precad.protocol.params import Round, Unit
 from precad.protocol.states import Role
 from precad.protocol.submission import Submission
 from precad.report.figures import Figures
@@ -61,8 +62,8 @@ def test_a_rejected_submission_was_sent_and_costs_nothing(tmp_path: Path, monkey
     (cheat,) = (item for item in cheating.CHEATS if item.name == "norm 10 C")
     honest = submission.submit
 
-    def submit(round_: Round, name: str, x: NDArray[np.int64]) -> Submission:
-        return cheat.submit(round_, name) if name == "bank" else honest(round_, name, x)
+    def submit(round_: Round, name: str, x: NDArray[np.int64], head: Blob) -> Submission:
+        return cheat.submit(round_, name) if name == "bank" else honest(round_, name, x, head=head)
 
     monkeypatch.setattr(submission, "submit", submit)
     consortium.round()
@@ -79,7 +80,7 @@ def test_a_rejected_submission_was_sent_and_costs_nothing(tmp_path: Path, monkey
 
 
 def test_hidden_participants_stay_hidden(tmp_path: Path) -> None:
-    training = replace(world.TRAINING, participants=Participants.HIDDEN)
+    training = replace(world.TRAINING, participants=Participants.HIDDEN, minimum=0)
     consortium = Consortium(tmp_path, world.make(training))
     source = server_source(played(tmp_path, consortium))
     assert source is not None
@@ -104,4 +105,25 @@ def test_what_is_no_servers_folder(tmp_path: Path) -> None:
     (folder / "alpha.db").write_bytes(b"nothing" * 200)
     with pytest.raises(PrecadError, match="is not a ledger"):
         source.read()
+    consortium.close()
+
+
+def test_the_statement_of_a_task(tmp_path: Path) -> None:
+    """It counts the client that was opened, or by its own log sent, most often; where nobody may know, the cap."""
+    consortium = Consortium(tmp_path)
+    for _ in range(2):
+        consortium.round()
+    task, log = consortium.task, consortium.a.store.log()
+    own = {name: consortium.client(name).log() for name in ("bank", "lab")}
+    receipts.audit(task, log, consortium.b.store.log(), own)
+    statement = task_statement(task, log, own)
+    assert (statement.rounds, statement.participations, statement.private) == (2, 2, True)
+    assert statement.costs[Adversary.SERVER] == epsilon(task.terms, Adversary.SERVER, 2)
+    assert task.digest.hex() in statement.as_text()
+    more = {"bank": [*own["bank"], *own["bank"][:1]]}
+    assert task_statement(task, log, more).participations == 2
+    assert task_statement(task, log[:1], own).participations == 2
+    hidden = replace(task, bounds=replace(task.bounds, unit=Unit.CLIENT))
+    hidden = replace(hidden, training=replace(hidden.training, participants=Participants.HIDDEN, minimum=0))
+    assert task_statement(hidden, log, own).participations == task.training.participations
     consortium.close()

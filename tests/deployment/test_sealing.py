@@ -12,6 +12,7 @@ from precad.deployment.sealing import EpochKey
 from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
 from precad.protocol import digests
+from precad.protocol.codec import Blob
 from precad.protocol.messages import Header, SealingKey, decode, encode
 from precad.protocol.states import Role
 from tests.deployment import world
@@ -21,7 +22,8 @@ WORLD = world.make()
 TASK, A, B = WORLD.task, WORLD.task.server_a, WORLD.task.server_b
 KEY = EpochKey.fresh(TASK, B, 3, WORLD.servers[Role.B].signing)
 PUBLIC = sealing.check_announced(TASK, B, 3, KEY.announced)
-HEADER = Header(TASK.digest, 7, TASK.model, "bank", *(Digest(bytes([i]) * 32) for i in range(4)))
+D = [Digest(bytes([i]) * 32) for i in range(4)]
+HEADER = Header(TASK.digest, 7, TASK.model, TASK.model, "bank", D[0], D[1], D[2], D[3], Blob(b"head"))
 SEALED = sealing.seal(PUBLIC, b"a seed", encode(HEADER), B)
 
 

@@ -1,5 +1,7 @@
 """Both servers over a transport in memory: rounds, refusals, and what stays on the disk."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,19 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from precad.deployment import leader, receipts, sealing
+from precad.deployment import keys, receipts, sealing
 from precad.deployment.disk import StoreError
 from precad.deployment.helper import HelperServer
 from precad.deployment.keys import sign
 from precad.deployment.leader import Leader
 from precad.deployment.store import Status
-from precad.deployment.transport import Exchange, TransportError
+from precad.deployment.task import Participants, Task, TooFewError
+from precad.deployment.totals import read_ledger
+from precad.deployment.transport import Exchange, TransportError, submission_limit
 from precad.errors import ProtocolError, Reason, Rejected
 from precad.lab.attacks import cheating
 from precad.lab.attacks.cheating import Cheat
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Secret
-from precad.privacy.ledger import Ledger
 from precad.protocol.codec import Blob
 from precad.protocol.messages import (
     Batch,
@@ -60,17 +63,92 @@ def test_rounds_follow_each_other(parties: Consortium) -> None:
 def test_the_opened_sum_is_the_clients(tmp_path: Path) -> None:
     """Records of little weight, so that the sum shows over the noise: 3·½, times η = ½, over N = q·p·Σ|D_i| = 15."""
     params = replace(world.PARAMS, unit=Unit.RECORD, record_bound=0.01, noise_multiplier=1.0)
-    consortium = Consortium(tmp_path, world.make(params=params))
+    consortium = Consortium(tmp_path, world.make(replace(world.TRAINING, reply_seconds=1.0), params))
     model = consortium.round()
     std = 0.011 * 2**0.5 * 0.5 / 15
     assert np.abs(model - (world.MODEL + 0.05)).max() < 7 * std < 0.01
     consortium.close()
 
 
-def test_nobody_valid_still_opens_noise(parties: Consortium) -> None:
+@pytest.mark.parametrize("participants", [0, 1])
+def test_a_round_with_too_few_is_never_opened(tmp_path: Path, participants: int) -> None:
+    """It moves no model and spends nothing, at either server; the next round is another selection's."""
+    parties = Consortium(tmp_path, world.make(replace(world.TRAINING, minimum=2)))
+    parties.a.start_round()
+    for name in world.CLIENTS[:participants]:
+        assert parties.a.submit(parties.reply(name)) is None
+    with pytest.raises(TooFewError, match=says(participants, "fewer", 2)):
+        parties.a.finish_round()
+    parties.a.abandon_round()
+    assert parties.a.start_round() == 1
+    for server in (parties.a, parties.b):
+        assert np.array_equal(server.store.model(), world.MODEL)
+        assert server.ledger.participations() == {}
+        assert server.store.opened_rounds() == 0
+        assert [receipts.parse(line).events.kind for line in server.store.log()] == [receipts.ABANDONED]
+    assert [parties.a.submit(parties.reply(name)) for name in world.CLIENTS] == [None] * 3
+    assert not np.array_equal(parties.a.finish_round(), world.MODEL)
+    parties.close()
+
+
+def test_b_tallies_no_round_with_too_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server A that would open it gets nothing from B; what is invalid counts for nobody. A crash changes nothing."""
+    parties = Consortium(tmp_path, world.make(replace(world.TRAINING, minimum=2)))
+    parties.a.start_round()
+    assert parties.a.submit(parties.reply("bank")) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(Task, "check_minimum", lambda *_: None)
+        for what in (Exchange.CLOSE, Exchange.NONCE, Exchange.CHECKS):
+            own = parties.a.own(0, what)
+            if what is Exchange.CLOSE:
+                kept = parties.a.store.kept(0, ["bank"])
+                parties.exchange(0, Exchange.SUBMISSIONS, encode(Batch(tuple(Blob(each.relayed) for each in kept))))
+            parties.a.take(0, what, parties.exchange(0, what, own))
+        tally = parties.a.own(0, Exchange.TALLY)
+    for _ in range(2):
+        with pytest.raises(TooFewError, match=says(1, "fewer", 2)):
+            parties.exchange(0, Exchange.TALLY, tally)
+        parties.kill("beta")
+    parties.kill("alpha")
+    assert parties.a.start_round() == 1, "what was closed with too few is given up first"
+    assert parties.b.ledger.participations() == {}
+    parties.close()
+
+
+def test_b_gives_up_a_round_until_it_has_tallied_it(parties: Consortium) -> None:
+    """After that A may have let its share out, and could never go on alone."""
+    with pytest.raises(ProtocolError, match="no round is under way"):
+        parties.b.abandon_round()
+    parties.collect()
+    assert parties.b.abandon_round() == 0
+    with pytest.raises(ProtocolError, match=says("beta", "given up round 0")):
+        parties.a.finish_round()
+    parties.a.abandon_round()
+    parties.collect()
+    tried: list[str] = []
+
+    def hook(party: str, what: str) -> None:
+        if party == "alpha" and what == "got tally":
+            with pytest.raises(ProtocolError, match=says("tallied", "only be finished")):
+                parties.b.abandon_round()
+            tried.append(what)
+
+    parties.hook = hook
+    parties.a.finish_round()
+    assert tried
+    with pytest.raises(ProtocolError, match="cannot be abandoned"):
+        parties.b.abandon_round()
+    assert parties.b.ledger.participations() == dict.fromkeys(world.CLIENTS, 1)
+
+
+def test_hidden_participants_open_a_round_of_nobody(tmp_path: Path) -> None:
+    """If it were given up, an opened round would tell all other clients together that the last one took part."""
+    training = replace(world.TRAINING, participants=Participants.HIDDEN, minimum=0)
+    parties = Consortium(tmp_path, world.make(training))
     parties.a.start_round()
     assert not np.array_equal(parties.a.finish_round(), world.MODEL)
     assert parties.a.ledger.participations() == {}
+    parties.close()
 
 
 def test_without_validation(tmp_path: Path) -> None:
@@ -94,6 +172,7 @@ def test_b_lets_in_fewer(parties: Consortium) -> None:
         parties.b.ledger.record(number, ["bank"])
     parties.a.start_round()
     assert parties.a.selected() == {"clinic", "lab"}
+    assert parties.a.submit(parties.reply("lab")) is None
     parties.a.finish_round()
     with pytest.raises(ProtocolError, match="no round is open"):
         parties.a.selected()
@@ -251,7 +330,7 @@ def test_a_relay_cannot_replay_or_read(parties: Consortium) -> None:
 
 
 def resigned(begin: Begin) -> bytes:
-    statement = sealing.model_statement(begin.task, begin.round, begin.model)
+    statement = sealing.start_statement(begin.task, begin.round, begin.model, begin.nonce)
     return encode(replace(begin, signature=sign(WORLD.servers[Role.A].signing, statement)))
 
 
@@ -344,6 +423,14 @@ def test_garbage_from_a_changes_nothing(parties: Consortium, what: Exchange) -> 
     parties.check()
 
 
+def test_a_number_that_no_file_holds_gives_up_no_round(parties: Consortium) -> None:
+    parties.collect()
+    with pytest.raises(ProtocolError, match=r"below 2\^63, got 9223372036854775808"):
+        parties.b.begin(1 << 63, frozenset())
+    parties.a.finish_round()
+    parties.check()
+
+
 def test_abandoning(parties: Consortium) -> None:
     parties.collect()
     with pytest.raises(ProtocolError, match="not after"):
@@ -359,6 +446,25 @@ def test_abandoning(parties: Consortium) -> None:
         parties.b.exchange(0, Exchange.CLOSE, b"")
     assert parties.a.ledger.participations() == {}
     assert parties.a.store.headers(0) == parties.b.store.headers(0) == {}
+
+
+def test_two_threads_write_the_audit_log_once(parties: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when an operator gives up a round at B while A begins the next."""
+    parties.collect()
+    parties.b.abandon_round()
+    lines, path = parties.b.store.log(), parties.folder / "log"
+
+    def slow(after: int = -1) -> list[str]:
+        time.sleep(0.2)
+        return [line for line in lines if receipts.parse(line).events.round > after]
+
+    monkeypatch.setattr(parties.b.store, "log", slow)
+    threads = [threading.Thread(target=parties.b.write_log, args=(path,)) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert path.read_text().splitlines() == lines
 
 
 BEFORE_THE_SHARE = list(Exchange)[:-2]
@@ -497,9 +603,9 @@ def test_a_full_disk_loses_nothing(parties: Consortium) -> None:
 def test_the_ledger_is_in_the_servers_file(parties: Consortium) -> None:
     parties.round()
     for name in ("alpha", "beta"):
-        ledger = Ledger.load(parties.folder / f"{name}.db")
+        ledger = read_ledger(parties.folder / f"{name}.db")
         assert ledger.verify()
-        assert ledger.participations() == dict.fromkeys(world.CLIENTS, 1)
+        assert ledger.counts == dict.fromkeys(world.CLIENTS, 1)
 
 
 def test_the_sizes_of_what_a_client_sends(parties: Consortium) -> None:
@@ -509,8 +615,8 @@ def test_the_sizes_of_what_a_client_sends(parties: Consortium) -> None:
     part = PartB(Secret.fresh(), Secret.fresh(), Digest(bytes(32)))
     assert len(encode(part)) == sealing.PART_B_BYTES
     assert len(sealed.part_b) == sealing.PART_B_BYTES + sealing.OVERHEAD
-    assert len(sealed.signature) == leader.SIGNATURE_BYTES
-    assert 0 < parties.a.submission_limit() - len(message) < 2048
+    assert len(sealed.signature) == keys.SIGNATURE_BYTES
+    assert 0 < submission_limit(parties.task) - len(message) < 2048
 
 
 def test_a_file_is_its_owners(parties: Consortium) -> None:

@@ -14,6 +14,7 @@ from precad.deployment.keys import Identity
 from precad.deployment.task import Participants, Task
 from precad.privacy.terms import Adversary
 from precad.protocol.digests import model_digest
+from precad.protocol.messages import VERSION
 from precad.protocol.params import Normalise, Unit, Validation
 from precad.protocol.states import Role
 from tests.deployment import world
@@ -67,6 +68,8 @@ def test_the_roster_changes_the_digest_and_n() -> None:
         TASK.without_member("zoo")
     with pytest.raises(ValueError, match="the same key"):
         TASK.with_member(Identity("zoo", TASK.roster[0].identity.key), 7)
+    with pytest.raises(ValueError, match="the same certificate"):
+        TASK.with_member(Identity("zoo", bytes(32), TASK.roster[0].identity.certificate), 7)
     with pytest.raises(ValueError, match="the same name"):
         TASK.with_member(Identity("alpha", bytes(32)), 7)
     with pytest.raises(ValueError, match="records of zoo"):
@@ -80,7 +83,7 @@ def test_a_draft_has_no_digest() -> None:
 
 
 CHANGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda v: v.update(protocol=9), "version 9.*version 1"),
+    (lambda v: v.update(protocol=9), f"version 9.*version {VERSION}.*make a new task"),
     (lambda v: v.update(extra=1), "'extra'"),
     (lambda v: v["parameters"].update(extra=1), r"\[parameters\].*'extra'"),
     (lambda v: v["parameters"].update(clients=3), r"\[parameters\].*'clients'"),
@@ -122,11 +125,20 @@ def with_training(task: Task, **changes: Any) -> Task:
 
 
 def test_hidden_participants() -> None:
-    hidden = with_training(TASK, participants=Participants.HIDDEN)
+    hidden = with_training(TASK, participants=Participants.HIDDEN, minimum=0)
     with pytest.raises(ValueError, match="record unit"):
         replace(hidden, bounds=replace(TASK.bounds, unit=Unit.RECORD))
     with pytest.raises(ValueError, match="who took part"):
         with_training(hidden, normalise=Normalise.REALISED)
+
+
+def test_the_minimum() -> None:
+    for minimum, participants in ((0, Participants.PUBLIC), (1, Participants.HIDDEN), (-1, Participants.HIDDEN)):
+        with pytest.raises(ValueError, match=says("minimum", minimum)):
+            with_training(TASK, minimum=minimum, participants=participants)
+    with pytest.raises(ValueError, match=says("3 clients", "minimum", 4)):
+        _ = with_training(TASK, minimum=4).digest
+    assert with_training(TASK, minimum=3).digest != TASK.digest
 
 
 def test_the_normaliser() -> None:
@@ -162,3 +174,37 @@ def test_models_and_servers() -> None:
         with pytest.raises(ValueError, match="a model"):
             model_digest(bad)  # type: ignore[arg-type]
     assert TASK.bounds.validation is Validation.PROOF
+
+
+def by_record(**training: Any) -> Task:
+    return replace(
+        TASK,
+        bounds=replace(TASK.bounds, unit=Unit.RECORD, noise_multiplier=8.0),
+        training=replace(TASK.training, **training),
+    )
+
+
+def test_a_reply_time_is_in_the_digest_and_files_without_one_stay_what_they_were(tmp_path: Path) -> None:
+    assert "reply_seconds" not in TASK.as_json()["training"]
+    timed = by_record(reply_seconds=2.5)
+    timed.save(tmp_path / "task.json")
+    assert tasks.load(tmp_path / "task.json") == timed
+    assert len({timed.digest, by_record().digest, by_record(reply_seconds=3.0).digest}) == 3
+    for bad in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=says("reply_seconds", 0, bad)):
+            by_record(reply_seconds=bad)
+
+
+def test_only_where_records_are_sampled_is_a_reply_time_needed() -> None:
+    for fine in (TASK, by_record(record_rate=1.0), by_record(reply_seconds=0.5)):
+        fine.check_reply_time()
+    with pytest.raises(ValueError, match=says("record_rate", 0.05, "--reply-seconds")):
+        by_record().check_reply_time()
+
+
+def test_a_whole_number_is_the_float_that_it_is() -> None:
+    """A bound of 30 and one of 30.0 are one task, before it is written and after it is read."""
+    whole = replace(TASK, bounds=replace(TASK.bounds, client_bound=30), training=replace(TASK.training, budget=8))
+    same = replace(TASK, bounds=replace(TASK.bounds, client_bound=30.0), training=replace(TASK.training, budget=8.0))
+    assert whole.digest == same.digest == tasks.from_json(json.loads(whole.as_text())).digest
+    assert whole.bounds.digest == same.bounds.digest

@@ -5,10 +5,11 @@ import datetime
 import errno
 import json
 import logging
+import re
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,21 +17,27 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from starlette.applications import Starlette
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from precad.deployment import keys, tls
+from precad.deployment import doors, keys, tls
+from precad.deployment import https as https_transport
 from precad.deployment import service as http_server
 from precad.deployment.client import Client
 from precad.deployment.helper import HelperServer
 from precad.deployment.https import HttpTransport
 from precad.deployment.leader import Leader
+from precad.deployment.log import JsonLines
 from precad.deployment.parties import Parties
 from precad.deployment.service import Metrics
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange, Transport, TransportError, limit
+from precad.deployment.visitors import Bounds
 from precad.errors import ProtocolError
 from precad.privacy.ledger import Entry
+from precad.protocol.messages import VERSION
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.messages import says
@@ -68,27 +75,22 @@ def make_site(folder: Path, made: datetime.datetime = NOW) -> Site:
 
 
 @contextmanager
-def serving(site: Site, context_of: Site | None = None) -> Iterator[Site]:
+def serving(site: Site, context_of: Site | None = None, bounds: Bounds | None = None) -> Iterator[Site]:
     """B on a free port, in a thread."""
-    logging.getLogger("precad.server").setLevel(logging.CRITICAL)
-    shown = context_of or site
-    listening = http_server._listen("127.0.0.1", 0)
+    logger, shown = logging.getLogger("precad.server"), context_of or site
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    listening = doors.listen("127.0.0.1", 0)
     site.port, site.metrics = listening.getsockname()[1], Metrics()
-    settings = http_server._settings(http_server.exchange_app(site.helper, site.metrics))
-    settings.load()
     own, peer = shown.task.server_b, site.task.server_a
-    settings.ssl = tls.pinned_context(ssl.PROTOCOL_TLS_SERVER, shown.pair("beta"), own, peer)
-    server = uvicorn.Server(settings)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
+    context = tls.pinned_context(ssl.PROTOCOL_TLS_SERVER, shown.pair("beta"), own, peer)
+    door = doors.serve_aside(http_server.exchange_app(site.helper, site.metrics), [listening], context, bounds)
     try:
         yield site
     finally:
-        server.should_exit = True
-        thread.join(FOREVER)
-        listening.close()
+        door.leave()
+        logger.setLevel(before)
         site.helper.close()
-        assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -148,6 +150,13 @@ def test_a_refusal_has_bs_words(way: tuple[Site, Transport]) -> None:
     leader.close()
 
 
+def test_a_server_that_was_set_back_is_not_asked_again(https: Site) -> None:
+    """It refuses for good: A hears so at once, and not after all its attempts."""
+    https.helper.store.note_set_back("somebody saw it")
+    with https.http(sleep=pytest.fail) as transport, pytest.raises(ProtocolError, match=says("set back", "saw it")):
+        transport.exchange(0, Exchange.CLOSE, b"")
+
+
 def test_the_same_again(way: tuple[Site, Transport]) -> None:
     site, transport = way
     sent: dict[Exchange, bytes] = {}
@@ -189,7 +198,7 @@ def test_limits_hold_for_the_largest_messages(https: Site) -> None:
 def test_another_version(https: Site) -> None:
     with https.http() as transport:
         transport._client.headers["precad-protocol"] = "9"
-        with pytest.raises(ProtocolError, match=says("version 9", "version 1")):
+        with pytest.raises(ProtocolError, match=says("version 9", f"version {VERSION}")):
             transport.exchange(0, Exchange.CLOSE, b"")
 
 
@@ -209,7 +218,7 @@ def quick(site: Site) -> HttpTransport:
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     site = make_site(tmp_path)
-    listening = http_server._listen("127.0.0.1", 0)
+    listening = doors.listen("127.0.0.1", 0)
     site.port = listening.getsockname()[1]
     listening.close()
     with (
@@ -220,10 +229,64 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     site.helper.close()
 
 
+def test_no_retry_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each line names the peer, the step, the attempt and the time left."""
+    site, waits = make_site(tmp_path), list[float]()
+    listening = doors.listen("127.0.0.1", 0)
+    site.port = listening.getsockname()[1]
+    listening.close()
+    with site.http(attempts=4, sleep=waits.append) as transport, pytest.raises(TransportError):
+        transport.exchange(3, Exchange.CLOSE, b"")
+    assert waits == [1.0, 2.0, 4.0]
+    for record, attempt, left in zip(caplog.records, (2, 3, 4), ("7", "6", "4"), strict=True):
+        said = says("round 3", "close", "beta", f"attempt {attempt} of 4", f"in {left} s")
+        assert re.search(said, record.getMessage())
+        fields = json.loads(JsonLines().format(record))
+        assert (fields["peer"], fields["exchange"], fields["round"]) == ("beta", "close", 3)
+        assert (fields["attempt"], fields["seconds_left"]) == (attempt, float(left))
+    site.helper.close()
+
+
+def test_no_wait_for_an_answer_is_silent(
+    https: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow(*_: object) -> bytes:
+        time.sleep(0.5)
+        return b"answered"
+
+    monkeypatch.setattr(https.helper, "exchange", slow)
+    monkeypatch.setattr(https_transport, "NEWS", 0.2)
+    with https.http(timeout=20.0) as transport:
+        assert transport.exchange(3, Exchange.SHARE, b"") == b"answered"
+        time.sleep(0.3)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert re.search(says("round 3", "share", "beta", "0.2 s", "19.8 s left"), lines[0])
+
+
+def test_an_answer_byte_by_byte(https: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is for all of the answer: a byte now and then does not prolong it."""
+
+    async def drip(scope: Scope, receive: Receive, send: Send) -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(100):
+                yield b"x"
+                await asyncio.sleep(0.05)
+
+        await StreamingResponse(pieces())(scope, receive, send)
+
+    monkeypatch.setattr(Route, "handle", lambda _self, *asgi: drip(*asgi))
+    begin = time.monotonic()
+    slow = https.http(timeout=0.5, attempts=1)
+    with slow, pytest.raises(TransportError, match=says("beta", "within 0.5 s")):
+        slow.exchange(0, Exchange.CLOSE, b"")
+    assert time.monotonic() - begin < 4
+
+
 def test_another_certificate_than_as(https: Site) -> None:
     """Somebody else reaches B: it has a certificate, but not the one in the task."""
     stranger = https.folder / "stranger"
-    keys.OwnKeys.of_server("alpha", NOW).save(stranger)
+    keys.OwnKeys.new("alpha", NOW).save(stranger)
     mallory = Site(https.world, stranger, https.helper, https.port)
     identity = keys.load_public(stranger / "alpha.pub")
     mallory.world = replace(mallory.world, task=replace(https.task, server_a=identity))
@@ -269,16 +332,16 @@ def test_files_of_another_certificate(tmp_path: Path) -> None:
     mixed = tls.Pair(tmp_path / "alpha.tls.pem", tmp_path / "beta.tls.key")
     with pytest.raises(ValueError, match=says("not the key")):
         tls.pinned_context(ssl.PROTOCOL_TLS_CLIENT, mixed, site.task.server_a, site.task.server_b)
-    with pytest.raises(ValueError, match="cannot read a certificate"):
+    with pytest.raises(ValueError, match=says("cannot read", "none.pem")):
         tls.Pair(tmp_path / "none.pem", tmp_path / "alpha.tls.key").check(site.task.server_a)
     site.helper.close()
 
 
 def test_a_port_that_is_taken() -> None:
-    listening = http_server._listen("127.0.0.1", 0)
+    listening = doors.listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
     with pytest.raises(ValueError, match=says("127.0.0.1", f"port {port}")):
-        http_server._listen("127.0.0.1", port)
+        doors.listen("127.0.0.1", port)
     listening.close()
 
 
@@ -391,7 +454,7 @@ def test_no_word_of_the_log_names_a_client(https: Site, caplog: pytest.LogCaptur
         leader.close()
     logger.removeHandler(caplog.handler)
     assert len(caplog.records) > 3 * len(Exchange)
-    lines = [http_server._JsonLines().format(record) for record in caplog.records]
+    lines = [JsonLines().format(record) for record in caplog.records]
     assert all(json.loads(line)["event"] in ("exchange", "refused") for line in lines)
     assert not any(name in line for line in lines for name in world.CLIENTS)
 
@@ -426,7 +489,7 @@ def test_health_and_metrics_name_nobody(https: Site) -> None:
 
 def get(app: Starlette, path: str) -> httpx.Response:
     async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://operator") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:9100") as client:
             return await client.get(path)
 
     return asyncio.run(ask())

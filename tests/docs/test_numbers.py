@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 from precad.cli.app import app
 from precad.lab.bench import arithmetic
 from precad.mpc.field import P
+from precad.privacy.epsilon import total
+from precad.privacy.terms import Adversary, Spent, Terms
 from precad.protocol.explain import explain
+from precad.protocol.norm_proof import Shape
 from precad.protocol.params import Params, Validation
 from tests.docs.pages import ROOT
 
@@ -61,6 +64,15 @@ def test_what_the_paper_says_and_what_is_rigorous(row: list[str]) -> None:
     assert shown[1:2] + shown[3:] == pytest.approx(computed[1:2] + computed[3:], abs=5.01e-4)
 
 
+def test_two_runs_cost_less_than_twice_one() -> None:
+    page = " ".join((DOCS / "privacy.md").read_text().split())
+    found = re.search(r"cost ([\d.]+) each and together ([\d.]+), not ([\d.]+)\.", page)
+    assert found is not None
+    once, both = (Spent(Terms(sigma=1.0, record_rate=0.05, delta=1e-5, dim=26_010), count) for count in (500, 1000))
+    each, together = (total([run], Adversary.SERVER, 1e-5) for run in (once, both))
+    assert found.groups() == tuple(f"{value:.3f}" for value in (each, together, 2 * each))
+
+
 def test_the_script_of_the_benchmarks_prints_a_table() -> None:
     command = [sys.executable, str(ROOT / "scripts/benchmark_table.py"), "rounds", "--dim", "500", "--clients", "2"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -76,6 +88,21 @@ def test_the_numbers_of_the_specification() -> None:
     page = (DOCS / "protocol.md").read_text()
     assert f"a vector of norm {math.isqrt(P) / 2**16:,.0f} passes for one of norm 30" in page
     assert f"only corrections of {_explained('triples')['bytes_deal'] / 1000:.1f} KB a client travel to B" in page
+
+
+def test_the_soundness_of_a_proof_and_of_a_whole_run() -> None:
+    """docs/security.md, Lemma 1 and the corollary of Theorem 1: ε_m and 10^6·ε_m for both lengths of a wire.
+
+    The page rounds bounds up.
+    """
+    page = " ".join((DOCS / "security.md").read_text().split())
+    bits = {}
+    for dim in (26_010, 1_000_000):
+        shape = Shape(dim, int(_explained("proof", dim)["squared_bound"]))
+        bits[shape.wire] = math.ceil(100 * math.log2(shape.online_soundness)) / 100
+    assert f"2^{bits[16]:.2f} for m = 16, 2^{bits[64]:.2f} for m = 64" in page
+    whole = (math.ceil(10 * (value + math.log2(10**6))) / 10 for value in (bits[16], bits[64]))
+    assert "With K = T = 1,000 that is 2^{:.1f} for m = 16 and 2^{:.1f} for m = 64".format(*whole) in page
 
 
 def test_the_demo_of_the_readme() -> None:

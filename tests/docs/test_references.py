@@ -27,7 +27,7 @@ from tests.docs.pages import (
     shell_lines,
 )
 
-USERS_FILES = {"mytask.py", "mine.py"}
+USERS_FILES = {"mytask.py", "mine.py", "mymodule.py"}
 """Files that a page tells its reader to write."""
 each_page = pytest.mark.parametrize("page", PAGES, ids=name)
 

@@ -28,7 +28,7 @@ def calls() -> list[tuple[str, str, str, str]]:
 
 
 def test_there_are_traces_of_both_kinds() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
     assert len(calls()) > 40
 
 

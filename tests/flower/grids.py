@@ -13,6 +13,8 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from precad.deployment.leader import Leader
+from precad.deployment.rounds import OwnRounds
 from precad.deployment.task import Training
 from precad.flower.mod import PARTITION, Kit, PrecadMod
 from precad.flower.strategy import ServerA
@@ -82,6 +84,7 @@ class MemoryGrid(Grid):
     replies: list[Message] = field(default_factory=list)
     tamper: Callable[[Message], None] = lambda _message: None
     run_config: dict[str, bool | float | int | str] = field(default_factory=dict)
+    node_config: dict[str, bool | float | int | str] = field(default_factory=dict)
     _numbers: "count[int]" = field(default_factory=count)
     _inbox: dict[str, Message] = field(default_factory=dict)
 
@@ -113,7 +116,8 @@ class MemoryGrid(Grid):
         if client is None:
             return
         self.tamper(message)
-        context = Context(1, message.metadata.dst_node_id, {PARTITION: number}, RecordDict(), dict(self.run_config))
+        settings = {PARTITION: number, **self.node_config}
+        context = Context(1, message.metadata.dst_node_id, settings, RecordDict(), dict(self.run_config))
         reply = client(message, context)
         self.replies.append(reply)
         self._inbox[identifier] = reply
@@ -132,6 +136,12 @@ def server(folder: Path, clients: int = 3, training: Training = TRAINING) -> Ser
         dim=DIM, clients=clients, record_bound=1.0, client_bound=1.0, noise_multiplier=1.0, unit=Unit.CLIENT
     )
     return ServerA.simulated(folder, np.ones(DIM), bounds, training)
+
+
+def leader(server: ServerA) -> Leader:
+    """Server A of a simulation."""
+    assert isinstance(server.rounds, OwnRounds)
+    return server.rounds.leader
 
 
 def kit(folder: Path, number: int) -> Kit:

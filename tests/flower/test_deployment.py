@@ -174,16 +174,19 @@ def check_noise(folder: Path, models: list[np.ndarray], task: ModuleType) -> Non
 
 
 def check_replies(folder: Path, models: list[np.ndarray], task: ModuleType) -> None:
-    """An honest client said its name once, then sent sealed bytes of one length: no metric, no count, no parameter."""
+    """An honest client said its name once, then sent sealed bytes: no metric, no count, no parameter.
+
+    All have one length before a client has heard of a round, and one after it, with a head.
+    """
     lengths = set()
     for client, index in (("bank", 0), ("shop", 1)):
         records = [json.loads((folder / client / f"reply-{number}.json").read_text()) for number in range(ROUNDS + 1)]
         assert records == [{"precad": ["name", "proof"]}, *[{"precad": ["reply"]}] * ROUNDS]
         for number, model in enumerate(models[:-1], 1):
             sent = (folder / client / f"reply-{number}.bytes").read_bytes()
-            lengths.add(len(sent))
+            lengths.add((number > 1, len(sent)))
             changes, losses = updates(model, task)
             for secret in (losses[index], 600.0, *changes[index][:20], *(model + changes[index])[:20]):
                 for kind in (np.float32, np.float64):
                     assert kind(secret).tobytes() not in sent
-    assert len(lengths) == 1
+    assert len(lengths) == 2

@@ -2,29 +2,38 @@
 
 import re
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, Strategy
+from numpy.typing import NDArray
 
 from precad.deployment import receipts
+from precad.deployment.data_file import DataBudget, view
+from precad.deployment.data_ledger import DataLedger
 from precad.errors import ProtocolError
+from precad.flower import strategy as strategies
 from precad.flower import wire
-from precad.flower.mod import PrecadMod
+from precad.flower.mod import DATA, KIT, NAME, PrecadMod
 from precad.flower.strategy import PrecadStrategy, ServerA
 from precad.flower.wire import vector_of
 from precad.mpc import fixed_point
 from precad.privacy import clipping
+from precad.privacy.epsilon import epsilon
+from precad.privacy.terms import Adversary
 from precad.protocol import aggregation
+from precad.protocol.params import Unit
 from precad.protocol.update import Model, Optimiser, next_model
 from tests.flower import grids
 from tests.flower.grids import MemoryGrid
 from tests.messages import says
-from tests.stat_tests import ALPHA, rounded_normal_p_value
+
+Floats = NDArray[np.float32]
 
 
 def strategy(server: ServerA, inner: Strategy | None = None) -> PrecadStrategy:
@@ -42,21 +51,13 @@ def start(made: PrecadStrategy, grid: MemoryGrid, rounds: int = 1) -> list[Array
     return seen
 
 
-def noise_p_value(server: ServerA) -> float:
-    """Whether the model is the initial one and the noise of both servers in one round."""
-    bounds, task = server.leader.task.bounds, server.leader.task
-    moved = (server.leader.model() - 1.0) * task.normaliser(frozenset()) / task.training.schedule.learning_rate
-    noise = np.rint(moved * 2.0**bounds.fractional_bits).astype(np.int64)
-    return rounded_normal_p_value(noise, bounds.noise_std * np.sqrt(2), np.random.default_rng(1))
-
-
 def test_rounds_train_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise the model is that of a plain mean, to the last bit."""
     monkeypatch.setattr(aggregation, "integer_gaussian", lambda _std, size, _stream: np.zeros(size, np.int64))
     server = grids.server(tmp_path / "s")
     grid = MemoryGrid({number: grids.app(simulated=tmp_path / "s") for number in range(3)})
     seen = start(strategy(server), grid, rounds=3)
-    bounds, model = server.leader.task.bounds, np.ones(grids.DIM)
+    bounds, model = grids.leader(server).task.bounds, np.ones(grids.DIM)
     for arrays in seen:
         assert np.array_equal(vector_of(arrays), model.astype(np.float32))
         handed = model.astype(np.float32)
@@ -65,8 +66,10 @@ def test_rounds_train_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         total = fixed_point.decode(np.asarray(summed), bounds.fractional_bits)
         model = next_model(Model.initial(model, Optimiser.SGD), total, 3.0, 1.0, Optimiser.SGD).theta
     client_logs = {f"client-{n:04}": receipts.read(tmp_path / "s" / f"client-{n:04}.audit.log") for n in range(3)}
-    log = receipts.read(server.audit_log)
-    assert "agree on all 3 opened rounds" in receipts.audit(server.leader.task, log, log_of_b(tmp_path), client_logs)
+    log = receipts.read(tmp_path / "s" / "a.audit.log")
+    assert "agree on all 3 opened rounds" in receipts.audit(
+        grids.leader(server).task, log, log_of_b(tmp_path), client_logs
+    )
 
 
 def log_of_b(folder: Path) -> list[str]:
@@ -128,10 +131,11 @@ def test_what_goes_wrong_in_the_app_stays_there(tmp_path: Path, what: str) -> No
         grid.tamper = lambda message: message.content.__setitem__("more", grids.arrays(np.ones(grids.DIM)))
     start(strategy(server), grid)
     failed = [reply for reply in grid.replies if reply.has_error()]
-    assert {reply.error.reason for reply in failed} == {"this client sends nothing; its own log says why"}
-    assert len(failed) == (3 if what == "error" else 1)
-    verdicts = receipts.parse(server.leader.store.log()[-1]).events.verdicts
-    assert len(verdicts) == 3 - len(failed)
+    reasons = {reply.error.reason for reply in failed}
+    assert reasons == ({"this client sends nothing; its own log says why"} if what == "error" else set())
+    assert len(failed) == (3 if what == "error" else 0)
+    events = receipts.parse(grids.leader(server).store.log()[-1]).events
+    assert (events.kind, len(events.verdicts)) == ((receipts.ABANDONED, 0) if what == "error" else (receipts.OPENED, 3))
 
 
 def test_a_client_refuses_a_model_that_was_not_signed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +149,50 @@ def test_a_client_refuses_a_model_that_was_not_signed(tmp_path: Path, caplog: py
     grid.tamper = tamper
     start(strategy(server), grid)
     assert re.search("model .* signed", caplog.text)
-    assert len(receipts.parse(server.leader.store.log()[-1]).events.verdicts) == 2
+    assert len(receipts.parse(grids.leader(server).store.log()[-1]).events.verdicts) == 2
+
+
+def test_one_budget_of_the_data_over_all_apps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two tasks, two apps, one node, which names the ledger of its data: what A sends names no other."""
+    servers = [grids.server(tmp_path / name, clients=2) for name in ("first", "second")]
+    terms = grids.leader(servers[0]).task.terms
+    twice, thrice = (epsilon(terms, Adversary.SERVER, count) for count in (2, 3))
+    budget = DataBudget(epsilon=twice, delta=terms.delta, unit=Unit.CLIENT)
+    for name in ("data", "a's"):
+        DataLedger.new(tmp_path / name, budget).close()
+    trained = []
+
+    def train(model: Floats, number: int) -> Floats:
+        trained.append(number)
+        return grids.add_update(model, number)
+
+    for name, server in zip(("first", "second"), servers, strict=True):
+        config = {KIT: str(tmp_path / name), NAME: "client-0000", DATA: str(tmp_path / "data")}
+        grid = MemoryGrid(
+            {0: grids.app(train), 1: None}, node_config={**config}, run_config={DATA: str(tmp_path / "a's")}
+        )
+        start(strategy(server), grid, rounds=2 if name == "first" else 1)
+    assert view(tmp_path / "data").mark.number == len(trained) == 2
+    assert view(tmp_path / "a's").mark.number == 0
+    assert grid.replies[-1].error.reason == "this client sends nothing; its own log says why"
+    assert re.search(says(f"{thrice:.6g}", f"{twice:g}", "budget"), caplog.text)
+    assert DATA not in caplog.text, "no warning that the node names no ledger"
+
+
+def test_a_node_without_a_ledger_of_its_data_is_told_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kits of earlier versions go on; a kit's own ledger is found without being named."""
+    server = grids.server(tmp_path / "s", clients=2)
+    config = {KIT: str(tmp_path / "s"), NAME: "client-0000"}
+    grid = MemoryGrid({0: grids.app(), 1: None}, node_config={**config})
+    start(strategy(server), grid)
+    assert grids.leader(server).ledger.participations() == {"client-0000": 1}
+    assert DATA in caplog.text
+    caplog.clear()
+    budget = DataBudget(epsilon=1e3, delta=1e-5, unit=Unit.CLIENT)
+    DataLedger.new(tmp_path / "s" / "data", budget).close()
+    start(strategy(server), grid)
+    assert DATA not in caplog.text
+    assert view(tmp_path / "s" / "data").mark.number == 2, "the round before it is counted too"
 
 
 def test_a_client_that_vanishes_costs_the_others_nothing(tmp_path: Path) -> None:
@@ -153,15 +200,67 @@ def test_a_client_that_vanishes_costs_the_others_nothing(tmp_path: Path) -> None
     app = grids.app(simulated=tmp_path / "s")
     made = strategy(server)
     start(made, MemoryGrid({0: app, 1: app, 2: None}), rounds=2)
-    assert server.leader.ledger.participations() == {"client-0000": 2, "client-0001": 2}
+    assert grids.leader(server).ledger.participations() == {"client-0000": 2, "client-0001": 2}
     start(made, MemoryGrid({0: app, 1: None, 2: None, 3: None}), rounds=1)
-    assert server.leader.ledger.participations() == {"client-0000": 3, "client-0001": 2}
+    assert grids.leader(server).ledger.participations() == {"client-0000": 3, "client-0001": 2}
 
 
-def test_nobody_there_is_a_round_of_noise(tmp_path: Path) -> None:
+def test_a_node_whose_introduction_failed_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It answers with an error, then with nonsense, then not at all, then well: it is in from then on."""
+    server = grids.server(tmp_path / "s", clients=2)
+    asked: list[int] = []
+
+    def stumble(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if wire.read(message, wire.ASK) is None:
+            return call_next(message, context)
+        asked.append(len(asked))
+        if asked[-1] == 0:
+            return Message(Error(1, "out of memory"), reply_to=message)
+        if asked[-1] == 1:
+            return Message(RecordDict({}), reply_to=message)
+        return call_next(message, context)
+
+    app = grids.app(simulated=tmp_path / "s")
+    grid = MemoryGrid({0: app, 1: grids.app(mods=[stumble, PrecadMod(tmp_path / "s")])})
+    start(strategy(server), grid, rounds=4)
+    assert asked == [0, 1, 2]
+    assert grids.leader(server).ledger.participations() == {"client-0000": 4, "client-0001": 2}
+    assert "asked again" in caplog.text
+
+
+def test_a_silent_node_is_asked_again_a_bounded_number_of_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only new nodes are waited for, and the log says who is, for what, and how long."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr(strategies, "MOST_QUESTIONS", 2)
+    server = grids.server(tmp_path / "s", clients=2)
+    grid = MemoryGrid({0: grids.app(simulated=tmp_path / "s"), 1: None})
+    asked: list[int] = []
+    push = grid.push_messages
+
+    def count(messages: Iterable[Message]) -> Iterable[str]:
+        known = list(messages)
+        asked.extend(m.metadata.dst_node_id for m in known if wire.read(m, wire.ASK) is not None)
+        return push(known)
+
+    monkeypatch.setattr(grid, "push_messages", count)
+    start(strategy(server), grid, rounds=4)
+    assert asked.count(101) == 2
+    assert asked.count(100) == 1
+    assert caplog.text.count("waiting until nodes [101] say which client they are, at most 0 s more") == 1
+
+
+def test_nobody_there_moves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """No model, no round of the task, no budget: and the log says that the round was given up."""
     server = grids.server(tmp_path / "s")
-    start(strategy(server), MemoryGrid({0: None, 1: None}))
-    assert noise_p_value(server) > ALPHA
+    seen = start(strategy(server), MemoryGrid({0: None, 1: None}), rounds=2)
+    assert all(np.array_equal(vector_of(arrays), np.ones(grids.DIM)) for arrays in seen)
+    assert grids.leader(server).store.opened_rounds() == 0
+    assert caplog.text.count("given up") == 2
+    app = grids.app(simulated=tmp_path / "s")
+    start(strategy(server), MemoryGrid({0: app, 1: app}))
+    assert grids.leader(server).store.opened_rounds() == 1
 
 
 def test_garbage_is_rejected_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -181,7 +280,7 @@ def test_garbage_is_rejected_by_itself(tmp_path: Path, caplog: pytest.LogCapture
     while kinds:
         bad = grids.app(mods=[forge, PrecadMod(tmp_path / "s")])
         start(strategy(server), MemoryGrid({0: app, 1: bad, 2: app}))
-        assert len(receipts.parse(server.leader.store.log()[-1]).events.verdicts) == 2
+        assert len(receipts.parse(grids.leader(server).store.log()[-1]).events.verdicts) == 2
         kinds.pop()
     assert caplog.text.count("rejected 1: the bytes are not a submission of this task") == 4
 
@@ -202,7 +301,7 @@ def test_a_node_cannot_take_another_client_s_name(tmp_path: Path) -> None:
 
     grid = MemoryGrid({0: grids.app(mods=[listen, PrecadMod(tmp_path / "s")]), 1: app, 2: grids.app(mods=[repeat])})
     start(strategy(server), grid)
-    assert server.leader.ledger.participations() == {"client-0000": 1, "client-0001": 1}
+    assert grids.leader(server).ledger.participations() == {"client-0000": 1, "client-0001": 1}
 
 
 def test_the_inner_strategy_may_add_to_the_messages(tmp_path: Path) -> None:

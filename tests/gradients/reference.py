@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from precad.gradients.chunk import LossFunction
+from precad.gradients.losses import LossFunction
 
 
 def theta_of(model: nn.Module) -> NDArray[np.float64]:
@@ -24,11 +24,11 @@ def one_by_one(model: nn.Module, loss: LossFunction, inputs: Tensor, targets: Te
     return np.array(rows)
 
 
-def assert_close(found: NDArray[np.floating], expected: NDArray[np.floating]) -> None:
+def assert_close(found: NDArray[np.floating], expected: NDArray[np.floating], tolerance: float = 1e-4) -> None:
     """Every row is within float32 rounding of the other, relative to the row's norm."""
     assert found.shape == expected.shape
     errors = np.linalg.norm(found - expected, axis=1)
-    assert (errors <= 1e-4 * np.linalg.norm(expected, axis=1) + 1e-7).all(), errors
+    assert (errors <= tolerance * np.linalg.norm(expected, axis=1) + 1e-7).all(), errors
 
 
 def seeded(build: Any, *args: Any) -> nn.Module:

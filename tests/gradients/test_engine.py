@@ -1,8 +1,11 @@
 """The engine: models by hand and by torch, clients' sums to the bit, and what it refuses."""
 
 import contextlib
+import functools
 import math
+import random  # noqa: TID251 - a caller may draw from it
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -15,11 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from precad.gradients import engine as gradients
-from precad.gradients.chunk import LossFunction
+from precad.gradients import plans
 from precad.gradients.engine import PerRecordGradients
+from precad.gradients.losses import LossFunction
 from precad.privacy.clipping import encode_clipped
 from precad.simulation.models import cifar_cnn, digits_model, mnist_cnn
 from tests.gradients.reference import assert_close, classes, normal, one_by_one, seeded, theta_of
+from tests.gradients.zoo import FloatMean, Model, Tokens, one_hot_bce
 from tests.messages import says
 
 R, F = 0.5, 16
@@ -84,6 +89,17 @@ class Tied(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.b(self.a(x).tanh()).tanh())  # type: ignore[no-any-return]
+
+
+class ByGru(nn.Module):
+    """Which torch cannot batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.out = nn.GRU(16, 5, batch_first=True), nn.Linear(5, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.gru(x.view(-1, 4, 16))[0][:, -1])  # type: ignore[no-any-return]
 
 
 class OwnForward(nn.Sequential):
@@ -239,10 +255,10 @@ def test_doubles_are_taken_as_floats() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_torch_has_its_threads_again(fails: bool) -> None:
     model, x, y = seeded(digits_model), normal(80, 64), classes(80)
-    before, seen = torch.get_num_threads(), []
+    before, seen = torch.get_num_threads(), SimpleQueue[int]()  # a list would be put back as it was
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        seen.append(torch.get_num_threads())
+        seen.put(torch.get_num_threads())
         if fails:
             raise KeyError
         return functional.cross_entropy(outputs, targets)
@@ -252,7 +268,7 @@ def test_torch_has_its_threads_again(fails: bool) -> None:
         if fails:
             stack.enter_context(pytest.raises(KeyError))
         clipped(engine, model, x, y, [80])
-    assert set(seen) == {1}
+    assert {seen.get() for _ in range(seen.qsize())} == {1}
     assert torch.get_num_threads() == before
 
 
@@ -297,3 +313,178 @@ def test_wrong_arguments_are_named() -> None:
             engine.clipped_sums(theta, x, y, np.array([4]), record_bound=bound, fractional_bits=16)
     with pytest.raises(ValueError, match=says("threads", 1, 0)):
         engine_of(model, threads=0)
+
+
+def test_faults_name_the_records_that_do_not_count() -> None:
+    model, x, y = seeded(lambda: nn.Linear(64, 10)), normal(40, 64), classes(40)
+    x[3, 2], y[5], y[6] = math.nan, 12, -100
+    x[30] = 3e38 * model.get_parameter("weight")[0].detach().sign()  # its sums overflow
+    engine = engine_of(model, threads=2)
+    assert engine.faults(theta_of(model), x, y) == {
+        3: "its input is not finite",
+        5: "its label 12 is not in [0, 10)",
+        6: "its label -100 is ignored by the loss",
+        30: "its gradient is not finite",
+    }
+    good = [row for row in range(40) if row not in (3, 5, 6, 30)]
+    assert engine.faults(theta_of(model), x[good], y[good]) == {}
+
+
+@pytest.mark.parametrize("error", [KeyError, IndexError, AssertionError, MemoryError, ZeroDivisionError, StopIteration])
+@pytest.mark.parametrize("build", [digits_model, lambda: nn.Sequential(nn.Linear(64, 10), nn.Softmax(1)), ByGru])
+def test_a_record_that_raises_counts_as_zero(error: type[Exception], build: Callable[[], nn.Module]) -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.max() > 2:
+            raise error("no")
+        return functional.cross_entropy(outputs, targets)
+
+    model, x = seeded(build), normal(20, 64)
+    y = classes(20, 3)
+    engine = PerRecordGradients(model, loss)
+    rows, bad = engine.per_record(theta_of(model), x, y), y.clone()
+    bad[[4, 11]] = 3
+    why = f"it raises {error.__name__}: {error('no')}"
+    assert engine.faults(theta_of(model), x, bad) == {4: why, 11: why}
+    again = engine.per_record(theta_of(model), x, bad)
+    assert np.array_equal(np.delete(again, [4, 11], 0), np.delete(rows, [4, 11], 0))
+    assert not again[[4, 11]].any()
+
+
+def test_an_interrupt_is_not_a_record_that_raises() -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if float(targets.sum()) > 0:
+            raise KeyboardInterrupt
+        return functional.cross_entropy(outputs, targets)
+
+    model = seeded(digits_model)
+    with pytest.raises(KeyboardInterrupt):
+        PerRecordGradients(model, loss).per_record(theta_of(model), normal(4, 64), classes(4))
+
+
+@pytest.mark.parametrize("label", [-100, -1, 10, 1 << 40])
+@pytest.mark.parametrize("build", [digits_model, ByGru, lambda: nn.Sequential(nn.Linear(64, 10), nn.Softmax(1))])
+def test_a_label_that_does_not_count_leaves_the_others_alone(label: int, build: Callable[[], nn.Module]) -> None:
+    model, x, y = seeded(build), normal(40, 64), classes(40)
+    engine = engine_of(model)
+    rows, wrong = engine.per_record(theta_of(model), x, y), y.clone()
+    wrong[17] = label
+    again = engine.per_record(theta_of(model), x, wrong)
+    assert np.array_equal(np.delete(again, 17, 0), np.delete(rows, 17, 0))
+    assert not again[17].any()
+
+
+@pytest.mark.parametrize("token", [-1, 9, 1 << 40])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_token_that_there_is_not_leaves_the_others_alone(token: int, by_hand: bool) -> None:
+    layers = [nn.Embedding(9, 4), nn.Flatten(), nn.Linear(24, 10), nn.Identity() if by_hand else nn.Softmax(1)]
+    model, y = seeded(lambda: nn.Sequential(*layers)), classes(20)
+    x = torch.randint(0, 9, (20, 6), generator=torch.Generator().manual_seed(3))
+    engine = engine_of(model)
+    assert engine.by_hand is by_hand
+    rows, wrong = engine.per_record(theta_of(model), x, y), x.clone()
+    wrong[7, 2] = token
+    again = engine.per_record(theta_of(model), wrong, y)
+    assert np.array_equal(np.delete(again, 7, 0), np.delete(rows, 7, 0))
+    assert not again[7].any()
+    assert list(engine.faults(theta_of(model), wrong, y)) == [7]
+
+
+def test_a_loss_over_the_batch_is_refused_whatever_came_first() -> None:
+    weighted = functools.partial(functional.cross_entropy, weight=torch.arange(1.0, 11.0))
+    model, x, y = seeded(digits_model), normal(6, 64), classes(6)
+    x[0] = math.nan
+    engine = PerRecordGradients(model, weighted)
+    for records in (x[:1], x[1:2], x):
+        with pytest.raises(ValueError, match="not the mean"):
+            engine.per_record(theta_of(model), records, y[: len(records)])
+
+
+def test_a_running_mean_cannot_move_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One exchanged record moved the sum of 200 clipped gradients by a hundred times R."""
+    model, x, y = seeded(FloatMean), normal(200, 8), classes(200, 3)
+    other = x.clone()
+    other[0] = 1e4
+    engine = engine_of(model)
+    with pytest.raises(ValueError, match="`mean` keeps state"):
+        clipped(engine, model, x, y, [200])
+    monkeypatch.setattr(plans, "_judge", lambda *_: None)
+    # if nobody refused it, its state would still be put back for every record
+    before, after = (clipped(engine, model, inputs, y, [200]) for inputs in (x, other))
+    assert np.linalg.norm(before - after) <= 2 * R * 2**F
+
+
+def test_a_model_that_mixes_only_for_some_records_does_not_mix_them() -> None:
+    """Nor is it refused then: a client's sum of nothing, instead of its records', would tell of them."""
+
+    class Later(FloatMean):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def features(self, x: Tensor) -> Any:
+            self.calls += 1
+            return super().features(x) if x.sum() > 8 else x
+
+    model, x, y = seeded(Later), normal(60, 8), classes(60, 3)
+    x[30:] = x[:30].abs() + 1
+    engine = engine_of(model)
+    engine.per_record(theta_of(model), x[:30].clamp(max=0), y[:30])
+    rows = engine.per_record(theta_of(model), x, y)
+    singly = (one_by_one(seeded(Later), functional.cross_entropy, x[i : i + 1], y[i : i + 1]) for i in range(len(x)))
+    assert_close(rows, np.concatenate(list(singly)))
+    x[40] *= 1000
+    again = engine.per_record(theta_of(model), x, y)
+    assert np.array_equal(np.delete(again, 40, 0), np.delete(rows, 40, 0))
+
+
+def test_parameters_that_some_records_change_are_put_back() -> None:
+    class Shrinking(Model):
+        def features(self, x: Tensor) -> Any:
+            if x.sum() > 1000:
+                self.out.weight.data.mul_(0.5)
+            return x
+
+    model, x, y = seeded(Shrinking), normal(20, 8), classes(20, 3)
+    engine = engine_of(model)
+    rows = engine.per_record(theta_of(model), x, y)
+    x[7] = 1e6
+    for _ in range(2):
+        again = engine.per_record(theta_of(model), x, y)
+        assert np.array_equal(np.delete(again, 7, 0), np.delete(rows, 7, 0))
+
+
+def test_whether_a_record_counts_does_not_depend_on_one_that_raises() -> None:
+    """``one_hot`` raises for one record of a label that there is not, and gives zeros where torch batches."""
+    model, y = seeded(Tokens), classes(20, 3)
+    x = torch.randint(0, 12, (20, 6), generator=torch.Generator().manual_seed(3))
+    y[5] = 7
+    engine = PerRecordGradients(model, one_hot_bce)
+    rows = engine.per_record(theta_of(model), x, y)
+    x[9] = 99
+    again = engine.per_record(theta_of(model), x, y)
+    assert not again[9].any()
+    assert np.array_equal(np.delete(again, 9, 0), np.delete(rows, 9, 0))
+
+
+def test_what_a_person_changes_between_calls_stays_changed() -> None:
+    scale = [1.0]
+    model, x, y = seeded(digits_model), normal(6, 64), classes(6)
+    engine = PerRecordGradients(model, lambda o, t: scale[0] * functional.cross_entropy(o, t))
+    once = engine.per_record(theta_of(model), x, y)
+    scale[0] = 2.0
+    assert np.array_equal(engine.per_record(theta_of(model), x, y), 2 * once)
+    assert scale == [2.0]
+
+
+def test_the_randomness_of_the_caller_goes_on() -> None:
+    model, x, y = seeded(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 10))), normal(6, 64), classes(6)
+    engine = engine_of(model)
+    draws = []
+    for records in (x, 100 * x):
+        torch.manual_seed(5)
+        engine.per_record(theta_of(model), records, y)
+        draws.append(float(torch.rand(())))
+    assert draws[0] == draws[1]
+    before = random.getstate()
+    engine.per_record(theta_of(model), x, y)
+    assert random.getstate() == before

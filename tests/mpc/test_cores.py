@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from precad.mpc.cores import on_usable_cores, usable_cores
+from precad.mpc.cores import each_on_usable_cores, on_usable_cores, usable_cores
 from precad.protocol.params import Validation
-from precad.protocol.round import ServerSecrets, run_round
-from tests.protocol.drivers import make_round
+from precad.protocol.round import run_round
+from precad.protocol.states import Role
+from tests.protocol.drivers import SECRETS, make_round
 
 ALL = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
 
@@ -47,6 +48,26 @@ def test_results_keep_the_order() -> None:
     assert on_usable_cores(lambda x: x * x, range(100)) == [x * x for x in range(100)]
 
 
+def test_items_are_taken_as_they_are_needed() -> None:
+    """However many there are, the memory is that of one for each core, and one more."""
+    taken = 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        for item in range(50):
+            taken += 1
+            yield item
+
+    for done, _ in enumerate(each_on_usable_cores(lambda x: x, items())):
+        assert taken <= done + usable_cores() + 1
+    assert taken == 50
+
+
+def test_a_failure_reaches_the_caller() -> None:
+    with pytest.raises(ZeroDivisionError):
+        on_usable_cores(lambda x: 1 // (x - 7), range(50))
+
+
 def test_a_pool_has_as_many_threads_as_cores() -> None:
     assert usable_cores() == (len(ALL) or os.cpu_count())
     assert threads_at_work(3 * usable_cores(), usable_cores()) == usable_cores()
@@ -72,5 +93,5 @@ def test_one_core_is_enough() -> None:
     assert usable_cores() == 1
     assert threads_at_work(4, 1) == 1
     before = threading.active_count()
-    run_round(make_round(validation=Validation.NONE), {}, ServerSecrets.fresh(), ServerSecrets.fresh())
+    run_round(make_round(validation=Validation.NONE), {}, SECRETS[Role.A], SECRETS[Role.B])
     assert threading.active_count() == before

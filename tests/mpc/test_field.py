@@ -63,6 +63,14 @@ def test_total_is_the_sum_of_any_number_of_vectors(vectors: list[NDArray[np.uint
     assert ints(field.total([], 3)) == [0, 0, 0]
 
 
+def test_a_total_is_not_added_to_itself() -> None:
+    x, fixed = np.arange(5, dtype=np.uint64), np.zeros(4, np.uint64)
+    fixed.setflags(write=False)
+    for total, added in ((x, x), (x[:4], x[1:]), (fixed, x[:4]), (x[:3], np.zeros(4, np.uint64))):
+        with pytest.raises(ValueError, match=r"overlaps|equal lengths"):
+            field.accumulate(total, added)
+
+
 @given(equal_vectors(1))
 def test_lift_is_centred_and_embed_is_its_inverse(vectors: list[NDArray[np.uint64]]) -> None:
     (x,) = vectors

@@ -1,6 +1,9 @@
 """Projections against a matrix of bits."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -51,10 +54,35 @@ def test_weighted_product(size: int) -> None:
     assert projection.weighted_product(projection.tables(v), z(), x) == expected
 
 
-@given(vectors(20))
+def test_a_processor_without_avx_512_finds_the_same() -> None:
+    """In a process of its own, since a process compiles for one processor."""
+    program = (
+        "import numpy as np; from precad.mpc import projection, wires; from precad.mpc.prg import *; "
+        "z = Stream(Secret(bytes(32)), Purpose.Z, Context(Digest(bytes(32)), 0, 'c')); "
+        "v = np.arange(128, dtype=np.uint64) << np.uint64(49); x = np.arange(5000, dtype=np.uint64) << np.uint64(48); "
+        "out = np.empty(79, np.uint64); wires.evaluate(x, x[-79:], x[-65:], out); "
+        "print(projection.weighted_product(projection.tables(v), z, x), out)"
+    )
+    generic = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    answers = [
+        subprocess.run([sys.executable, "-c", program], env=os.environ | chosen, check=True, capture_output=True).stdout
+        for chosen in (generic, {})
+    ]
+    assert answers[0] == answers[1] != b""
+
+
+def test_the_largest_sums_do_not_overflow() -> None:
+    """Thousands of the largest products, one after the other, between two foldings and after the last."""
+    v, size = np.full(projection.ROWS, (1 << 57) - 1, np.uint64), 5_000
+    x = np.full(size, P - 1, np.uint64)
+    expected = -sum(bits(size).T @ v.astype(object)) % P
+    assert projection.weighted_product(projection.tables(v), z(), x) == expected
+
+
+@given(vectors(40))
 def test_the_largest_weights_do_not_overflow(x: NDArray[np.uint64]) -> None:
     v = np.full(projection.ROWS, (1 << 57) - 1, np.uint64)
-    expected = sum(int(a) * int(b) for a, b in zip(bits(20).T @ v.astype(object), x, strict=True)) % P
+    expected = sum(int(a) * int(b) for a, b in zip(bits(40).T @ v.astype(object), x, strict=True)) % P
     assert projection.weighted_product(projection.tables(v), z(), x) == expected
 
 

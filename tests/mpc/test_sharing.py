@@ -30,6 +30,13 @@ def test_shares_of_sums_are_sums_of_shares() -> None:
     assert np.array_equal(sharing.reconstruct(a, b), field.total(xs, 50))
 
 
+@pytest.mark.parametrize("size", [1, sharing.BLOCK - 1, sharing.BLOCK, sharing.BLOCK + 1, 2 * sharing.BLOCK + 3])
+def test_a_share_in_blocks_is_the_share(size: int) -> None:
+    seed = Secret.fresh()
+    blocks = [block.copy() for block in sharing.blocks_b(seed, CONTEXT, size)]
+    assert np.array_equal(np.concatenate(blocks), sharing.share_b(seed, CONTEXT, size))
+
+
 def test_the_input_is_left_alone() -> None:
     x = np.arange(10, dtype=np.uint64)
     sharing.share_a(x, Secret.fresh(), CONTEXT)

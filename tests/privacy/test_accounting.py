@@ -169,7 +169,8 @@ def test_the_paper_claims_less_than_any_bound_allows() -> None:
 
 
 def test_a_hopeless_mechanism_has_no_epsilon_at_once() -> None:
-    for mechanism in (Mechanism(1.0, 0.05, 10**8), Mechanism(0.05, 1.0, 10**6)):
+    """The last one would keep the accountant busy for hours, and need gigabytes."""
+    for mechanism in (Mechanism(1.0, 0.05, 10**8), Mechanism(0.05, 1.0, 10**6), Mechanism(1e3, 1e-4, 10**9)):
         assert math.isinf(PldAccountant().epsilon(mechanism, DELTA))
         assert PldAccountant().delta(mechanism, 1.0) == 1.0
 

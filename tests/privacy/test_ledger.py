@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from precad.privacy.accounting import PldAccountant
-from precad.privacy.ledger import Ledger, LedgerError, view
+from precad.privacy.ledger import Ledger, LedgerError, Origin, read
 from precad.privacy.terms import Adversary, Mechanism, Terms
 from tests.messages import says
 
@@ -48,16 +48,16 @@ def test_a_retried_round_counts_once(ledger: Ledger) -> None:
     first = ledger.record(0, ["bank", "lab"])
     assert ledger.record(0, ["lab", "bank"]) == first
     assert ledger.participations() == {"bank": 1, "lab": 1}
-    with pytest.raises(LedgerError, match=says("round 0", "participants")):
+    with pytest.raises(LedgerError, match=says("round 1", "participants")):
         ledger.record(0, ["bank"])
     assert ledger.participations() == {"bank": 1, "lab": 1}
 
 
 def test_a_ledger_goes_on_after_it_was_closed(tmp_path: Path) -> None:
     Ledger(tmp_path / "l", TASK, TERMS).record(0, ["bank"])
-    again = Ledger.load(tmp_path / "l")
+    again = Ledger(tmp_path / "l", TASK, TERMS)
     again.record(1, ["bank"])
-    assert again.terms == TERMS
+    assert read(tmp_path / "l").terms == TERMS
     assert again.participations() == {"bank": 2}
 
 
@@ -67,17 +67,30 @@ def test_other_terms_are_another_ledger(tmp_path: Path) -> None:
         Ledger(tmp_path / "l", TASK, replace(TERMS, sigma=2.0))
 
 
+def test_a_ledger_knows_its_unit_and_whether_a_seed_made_the_noise(tmp_path: Path) -> None:
+    seeded = Origin(unit="record", private=False)
+    book = Ledger(tmp_path / "l", TASK, TERMS, seeded)
+    assert Ledger(tmp_path / "l", TASK, TERMS).origin == read(tmp_path / "l").origin == seeded
+    assert book.contents().export()["terms"]["private"] is False
+    assert book.record(0, ["bank"]).link != Ledger(tmp_path / "other", TASK, TERMS).record(0, ["bank"]).link
+    with pytest.raises(LedgerError, match="other terms"):
+        Ledger(tmp_path / "l", TASK, TERMS, Origin(private=True))
+    with pytest.raises(ValueError, match=says("unit", "person")):
+        Origin(unit="person")
+
+
 @pytest.mark.parametrize("content", [None, b"", b"garbage" * 1000])
 def test_what_is_not_a_ledger_is_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "l").write_bytes(content)
     with pytest.raises(LedgerError, match=r"no ledger|not a ledger"):
-        Ledger.load(tmp_path / "l")
+        read(tmp_path / "l")
 
 
 WRITER = """
 import os, sqlite3, sys
 from pathlib import Path
+import sqlite3
 from precad.privacy import ledger as module
 from tests.privacy.test_ledger import TASK, TERMS
 
@@ -104,7 +117,7 @@ for fatal in range(1, 100):
     module.Ledger(path, TASK, TERMS).record(0, ["bank"])
     child = os.fork()
     if child == 0:
-        module.sqlite3.connect = die_at(fatal)
+        sqlite3.connect = die_at(fatal)
         module.Ledger(path, TASK, TERMS).record(1, ["bank", "lab", "clinic"])
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -123,7 +136,7 @@ def test_a_kill_at_any_statement_loses_and_doubles_nothing(tmp_path: Path) -> No
     whole = {"bank": 2, "lab": 1, "clinic": 1}
     before = 0
     for fatal in range(1, killed + 1):
-        book = Ledger.load(tmp_path / f"ledger-{fatal}")
+        book = Ledger(tmp_path / f"ledger-{fatal}", TASK, TERMS)
         book.verify()
         before += book.participations() == {"bank": 1}
         assert book.participations() in ({"bank": 1}, whole)
@@ -171,14 +184,14 @@ def test_of_ten_thousand_clients_each_count_is_accounted_once(ledger: Ledger, mo
         return float(count)
 
     monkeypatch.setattr("precad.privacy.ledger.epsilon", price)
-    assert len(ledger.export()["clients"]) == 10_000
+    assert len(ledger.contents().export()["clients"]) == 10_000
     assert len(asked) == len(set(asked)) == 2 * 3
 
 
 def test_an_export_can_be_recomputed_from_itself_alone(ledger: Ledger) -> None:
     for round_ in range(5):
         ledger.record(round_, ["bank", "lab"] if round_ % 2 else ["bank"])
-    exported = json.loads(json.dumps(ledger.export()))
+    exported = json.loads(json.dumps(ledger.contents().export()))
     counts: dict[str, int] = {}
     for entry in exported["rounds"]:
         for name in entry["participants"]:
@@ -190,7 +203,7 @@ def test_an_export_can_be_recomputed_from_itself_alone(ledger: Ledger) -> None:
         expected = PldAccountant().epsilon(mechanism, terms["delta"])
         assert client["epsilon"]["server"] == pytest.approx(expected, rel=1e-6)
     assert exported["digest"] == ledger.verify()
-    lines = ledger.export_csv().splitlines()
+    lines = ledger.contents().export_csv().splitlines()
     assert lines[0] == "client,participations,epsilon_server,epsilon_clients"
     assert lines[1].startswith("bank,5,")
     assert lines[-1] == f"digest,{exported['digest']}"
@@ -207,7 +220,7 @@ def test_the_auditors_page_is_enough_to_recompute_the_links(ledger: Ledger) -> N
 
     for round_ in range(3):
         ledger.record(round_, ["lab", "bank"])
-    exported = json.loads(json.dumps(ledger.export()))
+    exported = json.loads(json.dumps(ledger.contents().export()))
     terms = json.dumps(exported["terms"], sort_keys=True, separators=(",", ":")).encode()
     link = ""
     for entry in exported["rounds"]:
@@ -234,7 +247,7 @@ def test_processes_and_threads_take_turns(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0]
-    book = Ledger.load(path)
+    book = Ledger(path, TASK, TERMS)
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(lambda i: book.record(20 + i % 5, ["bank"]), range(50)))
     book.verify()
@@ -256,7 +269,7 @@ def test_a_round_that_the_disk_has_no_room_for_is_not_counted(ledger: Ledger, tm
     with pytest.raises(LedgerError, match="disk is full"):
         ledger.record(1, names)
     assert ledger.participations() == {"bank": 1}
-    again = Ledger.load(tmp_path / "ledger.sqlite")
+    again = Ledger(tmp_path / "ledger.sqlite", TASK, TERMS)
     again.record(1, names)
     again.verify()
     assert again.participations()["client-7"] == 1
@@ -269,8 +282,8 @@ def test_a_ledger_that_was_cut_off_or_cannot_be_opened_is_an_error_in_words(ledg
     whole = (tmp_path / "ledger.sqlite").read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(LedgerError, match=r"cannot be read|not a ledger"):
-        Ledger.load(tmp_path / "cut").verify()
-    with pytest.raises(LedgerError, match="unable to open"):
+        read(tmp_path / "cut").verify()
+    with pytest.raises(LedgerError, match=says("ledger", tmp_path / "nowhere" / "l")):
         Ledger(tmp_path / "nowhere" / "l", TASK, TERMS)
 
 
@@ -279,7 +292,7 @@ def test_an_older_copy_is_noticed_by_who_kept_the_last_link(ledger: Ledger, tmp_
     ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copy(tmp_path / "ledger.sqlite", tmp_path / "older")
     kept = ledger.record(1, ["bank"]).link
-    assert Ledger.load(tmp_path / "older").verify() != kept
+    assert read(tmp_path / "older").verify() != kept
 
 
 def test_where_no_epsilon_holds_the_export_says_so(tmp_path: Path) -> None:
@@ -287,8 +300,8 @@ def test_where_no_epsilon_holds_the_export_says_so(tmp_path: Path) -> None:
         book = Ledger(tmp_path / f"l{sigma}", TASK, replace(TERMS, sigma=sigma))
         for round_ in range(3):
             book.record(round_, ["=bank"])
-        assert book.export()["clients"]["=bank"]["epsilon"]["server"] is None
-        assert book.export_csv().splitlines()[1].startswith("'=bank,3,none,")
+        assert book.contents().export()["clients"]["=bank"]["epsilon"]["server"] is None
+        assert book.contents().export_csv().splitlines()[1].startswith("'=bank,3,none,")
 
 
 @pytest.mark.parametrize("changed", [{"group": 2}, {"unknown_to_server": 0}, {"hidden_rounds": 5}])
@@ -304,7 +317,7 @@ def test_terms_that_were_changed_are_named(ledger: Ledger, tmp_path: Path, store
     with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
         connection.execute("UPDATE terms SET json = ?", (stored,))
     with pytest.raises(LedgerError, match=says("ledger.sqlite", "sigma", stored)):
-        Ledger.load(tmp_path / "ledger.sqlite")
+        read(tmp_path / "ledger.sqlite")
     with pytest.raises(LedgerError, match=says("sigma", stored)):
         Ledger(tmp_path / "ledger.sqlite", TASK, TERMS)
 
@@ -315,10 +328,11 @@ def test_a_ledger_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     Ledger(tmp_path / "l", TASK, TERMS)
     with sqlite3.connect(tmp_path / "l") as connection:
         connection.execute("UPDATE terms SET json = ?", (old,))
-    book = Ledger(tmp_path / "l", TASK, TERMS)
+    book = Ledger(tmp_path / "l", TASK, TERMS, Origin(unit="record", private=True))
+    assert book.origin == Origin()
     book.record(0, ["bank"])
-    assert book.export()["terms"] == json.loads(old)
-    assert Ledger.load(tmp_path / "l").verify() == book.verify()
+    assert book.contents().export()["terms"] == json.loads(old)
+    assert read(tmp_path / "l").verify() == book.verify()
 
 
 @pytest.mark.parametrize("round_", [-1, 1 << 63, True])
@@ -330,19 +344,19 @@ def test_a_round_is_a_whole_number(ledger: Ledger, round_: int) -> None:
 def test_a_view_sees_what_was_counted_while_the_counting_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "led ger?#.sqlite"
     ledger = Ledger(path, TASK, TERMS)
-    assert view(path).rounds == ()
-    assert view(path).last_link == ""
+    assert read(path).rows == ()
+    assert read(path).last_link == ""
     entry = ledger.record(0, ["b", "a"])
-    seen = view(path)
+    seen = read(path)
     assert (seen.terms, seen.last_link) == (TERMS, entry.link)
-    assert [(number, json.loads(names)) for number, names in seen.rounds] == [(0, ["a", "b"])]
+    assert [(number, json.loads(names)) for number, names, _ in seen.rows] == [(0, ["a", "b"])]
     ledger.record(1, ["a"])
-    assert len(view(path).rounds) == 2
+    assert len(read(path).rows) == 2
 
 
 def test_what_is_no_ledger_cannot_be_viewed(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=says("no ledger", tmp_path / "none")):
-        view(tmp_path / "none")
+        read(tmp_path / "none")
     (tmp_path / "text").write_text("not a ledger, but long enough to be read as a file of SQLite" * 20)
     with pytest.raises(LedgerError, match=says("not a ledger", tmp_path / "text")):
-        view(tmp_path / "text")
+        read(tmp_path / "text")

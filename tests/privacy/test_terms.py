@@ -37,10 +37,13 @@ def test_whom_the_noise_is_for_sees_sigma() -> None:
 
 
 def test_every_number_of_an_unknown_noise_is_in_the_samplers_share() -> None:
+    """And one more against a server, that more records are drawn than a client computes on at all times."""
     assert terms.SAMPLER_DISTANCE == noise.DISTANCE
-    for adversary, draws in ((Adversary.SERVER, 26_010), (Adversary.CLIENTS, 2 * 26_010)):
-        expected = (1 + math.e) * 500 * draws * noise.DISTANCE
-        assert TERMS.sampler_delta(adversary, 500, 1.0) == pytest.approx(expected)
+    all_drawn = replace(TERMS, record_rate=1.0)
+    for given, server in ((TERMS, 26_011), (all_drawn, 26_010)):
+        for adversary, draws in ((Adversary.SERVER, server), (Adversary.CLIENTS, 2 * 26_010)):
+            expected = (1 + math.e) * 500 * draws * noise.DISTANCE
+            assert given.sampler_delta(adversary, 500, 1.0) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,18 @@ from precad.lab.attacks import cheating
 from precad.lab.attacks.cheating import Cheat
 from precad.mpc import field
 from precad.mpc.prg import Purpose, Stream, digest
+from precad.mpc.sharing import BLOCK
 from precad.privacy import clipping
 from precad.privacy.noise import integer_gaussian
 from precad.privacy.terms import Adversary
-from precad.protocol import digests, norm_proof, submission
+from precad.protocol import aggregation, digests, norm_proof, submission
 from precad.protocol.norm_proof import Challenge
 from precad.protocol.params import Round, Unit, Validation
 from precad.protocol.round import ServerSecrets, run_round
 from precad.protocol.states import Opened, Role
 from precad.protocol.submission import Submission
 from precad.simulation import forging
-from tests.protocol.drivers import make_round, run_over_the_wire
+from tests.protocol.drivers import SECRETS, make_round, run_over_the_wire
 
 Runner = Callable[[Round, Mapping[str, Submission], Mapping[Role, ServerSecrets]], Opened]
 
@@ -34,7 +35,6 @@ def in_memory(round_: Round, submissions: Mapping[str, Submission], secrets: Map
 
 
 FORMS: dict[str, Runner] = {"memory": in_memory, "wire": run_over_the_wire}
-SECRETS = {role: ServerSecrets.fresh() for role in Role}
 
 
 def honest_submissions(round_: Round, count: int = 3) -> dict[str, Submission]:
@@ -70,6 +70,7 @@ def test_a_client_that_knew_its_projections_would_win(monkeypatch: pytest.Monkey
     """Power: with a ρ that does not depend on the commitments, the vector of that cheat is accepted."""
     constant = digest(b"precad test", b"rho")
     monkeypatch.setattr(digests, "rho", lambda _round, _client, _a, _b: constant)
+    monkeypatch.setattr(aggregation, "longest_sum", lambda _params, _valid: math.inf)
     round_ = make_round()
     x = forging.known_projections(round_, "mallory")
     assert max(abs(int(v)) for v in field.lift(x)) > 1 << 50
@@ -92,6 +93,7 @@ def test_cancelling_non_bits_would_win_against_equal_weights(monkeypatch: pytest
     round_ = make_round()
     (cheat,) = (cheat for cheat in cheating.CHEATS if "cancel" in cheat.name)
     monkeypatch.setattr(norm_proof, "derive_challenge", one_weight)
+    monkeypatch.setattr(aggregation, "longest_sum", lambda _params, _valid: math.inf)
     assert in_memory(round_, {"mallory": cheat.submit(round_, "mallory")}, SECRETS).valid == {"mallory"}
 
 
@@ -129,6 +131,14 @@ def test_the_opened_sum_is_the_sum_of_updates_and_both_noises(
     assert np.array_equal(opened.noisy_sum, expected)
     assert opened.valid == set(updates)
     assert not opened.rejected
+
+
+@pytest.mark.parametrize("dim", [BLOCK - 1, BLOCK, BLOCK + 1])
+def test_blocks_of_a_share_make_no_difference(dim: int) -> None:
+    round_ = make_round(dim=dim)
+    x = clipping.encode_clipped(np.random.default_rng(0).standard_normal(dim), 30.0, 16)
+    opened = run_round(round_, {"c": submission.submit(round_, "c", x)}, SECRETS[Role.A], SECRETS[Role.B])
+    assert np.array_equal(opened.noisy_sum, x + noise_of(round_, Role.A) + noise_of(round_, Role.B))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -15,8 +15,9 @@ from precad.privacy.terms import Adversary
 from precad.protocol import digests, norm_proof, submission
 from precad.protocol.messages import Header, PartA, PartB
 from precad.protocol.params import Unit, Validation
-from precad.protocol.round import ServerSecrets, run_round
-from tests.protocol.drivers import make_round
+from precad.protocol.round import run_round
+from precad.protocol.states import Role
+from tests.protocol.drivers import SECRETS, make_round
 from tests.protocol.test_conformance import honest_submissions
 
 ROUND = make_round()
@@ -24,7 +25,7 @@ D = [Digest(bytes([i]) * 32) for i in range(8)]
 S = [Secret(bytes([i]) * 32) for i in range(8)]
 X, Y = np.arange(5, dtype=np.uint64), np.arange(1, 6, dtype=np.uint64)
 PART_A, PART_B = PartA(S[0], S[1], D[0], X, X), PartB(S[0], S[1], D[0])
-HEADER = Header(D[0], 1, D[1], "bank", D[2], D[3], D[4], D[5])
+HEADER = Header(D[0], 1, D[1], D[6], "bank", D[2], D[3], D[4], D[5])
 OTHERS = [replace(ROUND, task=D[7]), replace(ROUND, number=9)]
 PARAMS = [
     replace(ROUND, params=replace(ROUND.params, **change))
@@ -39,6 +40,11 @@ PARAMS = [
         {"unit": Unit.CLIENT},
     )
 ]
+
+
+def tally_salt(noise: Secret, outcome: Digest) -> Digest:
+    return Digest(digests.tally_salt(noise, outcome).value)
+
 
 CASES: dict[str, tuple[Callable[..., Digest], list[tuple[Any, ...]]]] = {
     "c_A": (digests.commit_a, [(S[0], X), (S[1], X), (S[0], Y)]),
@@ -79,7 +85,7 @@ CASES: dict[str, tuple[Callable[..., Digest], list[tuple[Any, ...]]]] = {
         [(HEADER,), (replace(HEADER, round=2),), (replace(HEADER, client="lab"),)]
         + [
             (replace(HEADER, **{name: D[7]}),)  # type: ignore[arg-type]
-            for name in ("task", "model", "commitment_a", "commitment_b", "part_a", "part_b")
+            for name in ("task", "model", "nonces", "commitment_a", "commitment_b", "part_a", "part_b")
         ],
     ),
     "D": (
@@ -87,7 +93,15 @@ CASES: dict[str, tuple[Callable[..., Digest], list[tuple[Any, ...]]]] = {
         [(ROUND, D[:2]), (ROUND, D[:1]), (ROUND, D[:3]), (ROUND, []), (replace(ROUND, model=D[7]), D[:2])]
         + [(r, D[:2]) for r in (*OTHERS, *PARAMS)],
     ),
-    "challenge": (digests.challenge, [(D[0], S[0], S[1]), (D[1], S[0], S[1]), (D[0], S[2], S[1]), (D[0], S[0], S[2])]),
+    "nonce": (digests.commit_nonce, [(S[0],), (S[1],)]),
+    "nonces": (digests.nonces, [(D[0], D[1]), (D[1], D[0]), (D[0], D[2])]),
+    "challenge": (
+        digests.challenge,
+        [(ROUND, S[0], S[1]), (ROUND, S[2], S[1]), (ROUND, S[0], S[2]), (ROUND, S[1], S[0])]
+        + [(r, S[0], S[1]) for r in (replace(ROUND, model=D[7]), replace(ROUND, nonces=D[7]), *OTHERS, *PARAMS)],
+    ),
+    "salt": (tally_salt, [(S[0], D[0]), (S[1], D[0]), (S[0], D[1])]),
+    "tally": (digests.tally, [(S[0], X), (S[1], X), (S[0], Y)]),
     "outcome": (
         digests.outcome,
         [
@@ -134,7 +148,7 @@ def test_no_stream_serves_two_purposes(validation: Validation, monkeypatch: pyte
     monkeypatch.setattr(Stream, "__init__", recording)
     monkeypatch.setattr(prg, "Cipher", spying)
     round_ = make_round(validation=validation)
-    run_round(round_, honest_submissions(round_), ServerSecrets.fresh(), ServerSecrets.fresh())
+    run_round(round_, honest_submissions(round_), SECRETS[Role.A], SECRETS[Role.B])
     used = {purpose for _, purpose, _ in made.values()}
     assert {Purpose.SHARE, Purpose.NOISE} <= used
     if validation is Validation.PROOF:

@@ -103,8 +103,10 @@ EXAMPLES: dict[Any, Any] = {
     FieldVector: np.zeros(1, np.uint64),
     Words: np.zeros(1, np.uint64),
 }
-DIGESTS = [Digest(bytes([i]) * 32) for i in range(6)]
-HEADER = Header(DIGESTS[0], 7, DIGESTS[1], "bank", *DIGESTS[2:])
+DIGESTS = [Digest(bytes([i]) * 32) for i in range(7)]
+HEADER = Header(
+    DIGESTS[0], 7, DIGESTS[1], DIGESTS[2], "bank", DIGESTS[3], DIGESTS[4], DIGESTS[5], DIGESTS[6], Blob(b"head")
+)
 PART = PartA(Secret(bytes(32)), Secret(bytes(32)), DIGESTS[0], np.arange(5, dtype=np.uint64), np.zeros(2, np.uint64))
 LENGTHS = {"share": 5, "tail": 2}
 
@@ -115,8 +117,9 @@ def test_known_answer() -> None:
     assert {kind.__name__: number for kind, number in KINDS.items() if number <= 8} == dict(
         zip(names, range(1, 9), strict=True)
     )
-    expected = "707265636164 01 01 e800000000000000" + "00" * 32 + "0700000000000000" + "01" * 32
-    expected += "0400000000000000 62616e6b00000000" + "".join(f"{i:02x}" * 32 for i in range(2, 6))
+    expected = "707265636164 02 01 1801000000000000" + "00" * 32 + "0700000000000000" + "01" * 32 + "02" * 32
+    expected += "0400000000000000 62616e6b00000000" + "".join(f"{i:02x}" * 32 for i in range(3, 7))
+    expected += "0400000000000000 6865616400000000"
     assert encode(HEADER).hex() == expected.replace(" ", "")
     assert encode(Close(DIGESTS[0], 1, (DIGESTS[1],)))[-40:].hex() == "0100000000000000" + "01" * 32
     assert (
@@ -199,7 +202,7 @@ def test_a_refusal_says_what_is_wrong(data: bytes, words: str) -> None:
         decode(data, PartA, **LENGTHS)
 
 
-NAME_AT = 16 + 32 + 8 + 32  # of HEADER's client
+NAME_AT = 16 + 32 + 8 + 32 + 32  # of HEADER's client
 
 
 @pytest.mark.parametrize(

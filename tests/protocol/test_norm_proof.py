@@ -11,7 +11,6 @@ from precad.mpc import field
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, digest
 from precad.mpc.secret import Secret
-from precad.mpc.wires import M
 from precad.protocol import norm_proof, submission
 from precad.protocol.messages import Header, PartA, PartB, decode
 from precad.protocol.norm_proof import Challenge, Opening, Shape
@@ -214,14 +213,13 @@ def test_seventeen_challenges_would_reveal_the_update() -> None:
     """Why there is one challenge per submission, ever: a wire has degree 16, and 17 of its values give it away."""
     sent = submission.submit(ROUND, "c", LARGE)
     points, values = [], []
-    for turn in range(M + 1):
+    for turn in range(SHAPE.wire + 1):
         challenge = new_challenge(seed=digest(b"t", bytes([turn])))
         views = Views.of(sent, challenge)
         points.append(_point(challenge))
         values.append(field.add(views.a.wires, views.b.wires)[: SHAPE.entry_wires].tolist())
-    recovered = [
-        _interpolate(points, [v[n] for v in values], j) for n in range(SHAPE.entry_wires) for j in range(1, M + 1)
-    ]
+    at = range(1, SHAPE.wire + 1)
+    recovered = [_interpolate(points, [v[n] for v in values], j) for n in range(SHAPE.entry_wires) for j in at]
     assert field.lift(np.array(recovered, np.uint64)).tolist() == LARGE.tolist()
 
 
@@ -235,7 +233,7 @@ def test_two_challenges_would_tell_two_candidates_apart() -> None:
         """The mask that each opening implies for the first wire, if the guess is right; their difference."""
         masks = []
         for challenge, values in zip(challenges, opened, strict=True):
-            rest = field.dot(field.embed(guess[:M]), challenge.at_r[1:])
+            rest = field.dot(field.embed(guess[: SHAPE.wire]), challenge.at_r[1:])
             masks.append((int(values[0]) - rest) * pow(int(challenge.at_r[0]), -1, P) % P)
         return (masks[0] - masks[1]) % P
 

@@ -15,7 +15,7 @@ from precad.protocol.messages import Nonce
 from precad.mpc.secret import Secret
 from precad.protocol import states, submission
 from precad.protocol.states import Role
-from tests.protocol.drivers import make_round
+from tests.protocol.drivers import SECRETS, make_round
 
 folder, dim, clients = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 round_ = make_round(dim=dim)
@@ -45,8 +45,8 @@ for name in names:
     header = (folder / f"{name}.header").read_bytes()
     headers.append(states.receive(state, name, header, (folder / f"{name}.{part}").read_bytes(), None).header)
 closing, close = states.close(state, headers)
-agreed, nonce = states.agree(closing, close, Secret.fresh())
-checking = states.challenge(agreed, Nonce(agreed.closed, Secret.fresh()))
+agreed, nonce = states.agree(closing, close, SECRETS[role].nonce)
+checking = states.challenge(agreed, Nonce(agreed.closed, SECRETS[role.other].nonce))
 for name in names:
     states.check(checking, states.restore(checking, name, (folder / f"{name}.{part}").read_bytes()))
 judged = states.conclude(checking, names)

@@ -16,11 +16,11 @@ from precad.protocol.messages import (
     encoded_size,
 )
 from precad.protocol.params import Validation
-from precad.protocol.round import ServerSecrets, run_round
+from precad.protocol.round import run_round
 from precad.protocol.sizes import sizes
 from precad.protocol.states import Role
 from precad.protocol.submission import submit
-from tests.protocol.drivers import OverTheWire, make_round
+from tests.protocol.drivers import SECRETS, OverTheWire, make_round
 
 
 @pytest.mark.parametrize("name", ["c{}", "client-{}", "hospital-in-the-north-{}"])
@@ -30,7 +30,7 @@ def test_the_messages_of_a_round_have_these_sizes(validation: Validation, name: 
     names = [name.format(i) for i in range(round_.params.clients)]
     sent = {client: submit(round_, client, np.zeros(1000, np.int64)) for client in names}
     wire = OverTheWire()
-    run_round(round_, sent, ServerSecrets.fresh(), ServerSecrets.fresh(), wire)
+    run_round(round_, sent, SECRETS[Role.A], SECRETS[Role.B], wire)
     size = sizes(round_.params, len(names[0]))
     for submission in sent.values():
         assert (len(submission.header), len(submission.part_a), len(submission.part_b)) == (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from precad.privacy.ledger import Ledger
+from precad.privacy.ledger import Ledger, link_of, read
 from precad.privacy.terms import Terms
 
 CONFIG = """seed = 1
@@ -99,9 +99,14 @@ class FakeRun:
         } | {key: figures[key] for key in ("test_accuracy", "test_loss", "epsilon_server", "epsilon_clients")}
 
     def _write_ledger(self, path: Path, last: int) -> None:
-        """Its links are not true ones: the page does not recompute them."""
-        Ledger(path, "ab", Terms(sigma=2.0, record_rate=0.2, delta=1e-5, dim=self.dim))
-        rows = [(number, json.dumps(sorted(self.names)), f"link {number}") for number in range(last)]
+        """All rounds at once: with a commit for each, a long run would take a minute."""
+        Ledger(path, "ab", Terms(sigma=2.0, record_rate=0.2, delta=1e-5, dim=self.dim)).close()
+        names, stored, links = tuple(sorted(self.names)), read(path).stored, [""]
+        for number in range(last):
+            links.append(link_of(stored, links[-1], number, names))
+        rows = [(number, json.dumps(names), link) for number, link in enumerate(links[1:])]
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("DELETE FROM entries")
+            connection.execute("DELETE FROM counts")
             connection.executemany("INSERT INTO entries (round, participants, link) VALUES (?, ?, ?)", rows)
+            connection.executemany("INSERT INTO counts VALUES (?, ?)", [(name, last) for name in names if last])

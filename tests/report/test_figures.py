@@ -1,12 +1,16 @@
 """What follows from a run's figures."""
 
+import json
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from precad.cli.app import app
 from precad.report.figures import Figures
 from precad.report.run import read_run
 from tests.report.fake_runs import FakeRun
@@ -23,6 +27,9 @@ def test_noise_is_that_of_the_protocol(tmp_path: Path) -> None:
     assert once == pytest.approx(math.sqrt(100) * 2.0 * 1.0, rel=1e-3)  # √d·σ·R', R' a little above R
     assert norms["precad"] == pytest.approx(math.sqrt(2) * once)
     assert norms["ldp"] == pytest.approx(math.sqrt(3) * once)
+    run = read_run(tmp_path / "ldp")
+    of_two = replace(run, rounds=tuple(replace(line, noises=2) for line in run.rounds))  # the third is malicious
+    assert Figures(of_two).noise_norms == pytest.approx([math.sqrt(2) * once] * run.done)
     assert norms["ddp"] == pytest.approx(once)  # τ = q·n = 3 of 3
     assert norms["plain"] == 0
 
@@ -44,8 +51,8 @@ def test_the_certificate_says_why_it_says_nothing(tmp_path: Path) -> None:
     assert vacuous.command is not None
     assert "--client-bound 10" in vacuous.command
     for name, changes, words in (
-        ("b", {"protocol": "cdp"}, "protocol is cdp"),
-        ("c", {"more": 'validation = "none"'}, "Nothing is validated"),
+        ("b", {"protocol": "cdp"}, "protocol = cdp"),
+        ("c", {"more": 'validation = "none"'}, "one malicious client can set the sum to anything"),
         ("d", {"more": 'normalise = "realised"'}, "attackers change"),
     ):
         none = Figures(read_run(FakeRun(**changes).write(tmp_path / name))).certificate  # type: ignore[arg-type]
@@ -61,6 +68,17 @@ def test_the_certificate_where_it_means_something(tmp_path: Path) -> None:
     assert found.applies
     assert "expected error" in found.headline
     assert "33.33" in found.headline  # the error of the last round, 1/3
+
+
+@pytest.mark.parametrize("more", ['noise = "clients"', 'unit = "client"', 'noise = "clients"\nunit = "client"', ""])
+def test_the_certificate_and_its_command_say_the_same(more: str, tmp_path: Path) -> None:
+    path = FakeRun(rounds=2, more=more).write(tmp_path / "a")
+    text = (path / "config.toml").read_text().replace("noise_multiplier = 2.0", "noise_multiplier = 150.0")
+    (path / "config.toml").write_text(text)
+    found = Figures(read_run(path)).certificate
+    assert found.command is not None
+    result = CliRunner().invoke(app, [*shlex.split(found.command)[1:], "--json"])
+    assert f"at most {100 * json.loads(result.stdout)['rigorous']['upper']:.2f}" in found.headline
 
 
 def test_time_and_bytes(tmp_path: Path) -> None:

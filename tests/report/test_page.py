@@ -12,6 +12,7 @@ from jinja2 import UndefinedError
 from typer.testing import CliRunner
 
 from precad.cli.app import app
+from precad.privacy.ledger import read
 from precad.report.page import render, templates, write_report
 from precad.report.run import ReportError, Run, read_run
 from tests.report.fake_runs import FakeRun
@@ -149,7 +150,7 @@ def test_a_seed_a_budget_and_the_digests_are_said(tmp_path: Path) -> None:
         "the noise of this run is not private",
         "budget ε = 5",
         "c0ffee",
-        "link 5",
+        read(tmp_path / "mine" / "ledger.sqlite").last_link,
         "seed 1: not private",
         "torch",
     ):
@@ -236,3 +237,20 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="cannot write"):
         write_report([read_run(path)], path / "report.html")
     assert [file.name for file in path.iterdir() if file.name.endswith(".draft")] == []
+
+
+def test_the_cost_of_a_run_that_goes_on_says_after_which_round(tmp_path: Path) -> None:
+    """Else the ε of the last look would stand for rounds that were played after it."""
+    behind = render([read_run(FakeRun().write(tmp_path / "a", done=5))])
+    assert behind.count("after round 4: later ones cost more") == 2
+    assert "later ones cost more" not in render([read_run(FakeRun().write(tmp_path / "b"))])
+    assert "if the two servers do not work together" in behind
+    assert "if the two servers" not in render([read_run(FakeRun(protocol="ldp").write(tmp_path / "c"))])
+
+
+def test_numbers_that_nobody_measured_are_no_crash(tmp_path: Path) -> None:
+    run = read_run(FakeRun().write(tmp_path / "mine"))
+    assert run.summary is not None
+    assert "not timed" in render([replace(run, summary=replace(run.summary, plain_seconds=0.0))])
+    with pytest.raises(ReportError, match=r"mine.*impossible"):
+        render([replace(run, rounds=tuple(replace(line, update_norm=1e200) for line in run.rounds))])

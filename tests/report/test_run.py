@@ -21,8 +21,8 @@ def test_every_figure_is_that_of_the_files(tmp_path: Path) -> None:
     assert run.rounds[0].rejected == {"client-3": "invalid"}
     assert run.about.parameters == 100
     assert run.ledger is not None
-    assert len(run.ledger.rounds) == 6
-    assert run.ledger.last_link == "link 5"
+    assert len(run.ledger.rows) == 6
+    assert run.ledger.last_link == run.ledger.verify()
     assert run.config.seed == 1
 
 
@@ -90,7 +90,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]] = {
         ("ledger.sqlite", "not a ledger"),
     ),
     "another version": (
-        lambda path: (path / "about.json").write_text('{"format": 2, "version": "9.0"}'),
+        lambda path: (path / "about.json").write_text('{"format": 3, "version": "9.0"}'),
         ("precad 9.0",),
     ),
 }

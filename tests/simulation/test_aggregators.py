@@ -33,6 +33,14 @@ def test_ideal_is_the_protocol_to_the_bit(validation: str, attack: str, noise: s
         assert np.array_equal(full.progress.model.theta, ideal.progress.model.theta)
 
 
+@pytest.mark.parametrize("protocol", ["cdp", "ldp", "ddp", "plain"])
+def test_ideal_is_about_precad_alone(protocol: str) -> None:
+    """The others have no cryptography to leave out: a trusted server draws one noise, not two."""
+    settings = config(training={"protocol": protocol})
+    full, ideal = trainer(settings), trainer(settings, ideal=True)
+    assert full.play().update_norm == ideal.play().update_norm
+
+
 def test_ideal_wraps_around_like_the_field() -> None:
     """Without validation a sum beyond p/2 wraps in the shares, and so it must here."""
     settings = config(training={"validation": "none"}, malicious={"clients": 2, "attack": "boost", "boost": 1e9})
@@ -75,7 +83,7 @@ def test_one_seed_selects_the_same_clients_for_all_protocols() -> None:
 
 def test_a_round_of_nobody_leaves_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     run = trainer(config(training={"protocol": "plain", "defence": "median"}))
-    monkeypatch.setattr(run, "_select", lambda _: np.empty(0, np.int64))
+    monkeypatch.setattr(run, "_select", lambda *_: np.empty(0, np.int64))
     before = run.progress.model.theta
     run.play()
     assert np.array_equal(run.progress.model.theta, before)
@@ -102,8 +110,9 @@ def test_an_unknown_defence_is_refused_before_the_first_round() -> None:
 def _ldp_total(sent: Updates, *, clip: bool) -> NDArray[np.float64]:
     settings = config(training={"protocol": "ldp", "clip_after_noise": clip}).training
     assert settings.protocol is Protocol.LDP
-    round_ = Round(settings.params(300, 6), digest(b"precad test"), 0, digest(b"precad test"))
-    collected = Aggregator(settings, Randomness.repeatable(1), 6).collect(round_)
+    name, randomness = digest(b"precad test"), Randomness.repeatable(1)
+    round_ = Round(settings.params(300, 6), name, 0, name, randomness.nonces(0))
+    collected = Aggregator(settings, randomness, 6).collect(round_)
     collected.add(sent)
     return collected.open().total
 

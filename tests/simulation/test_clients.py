@@ -46,7 +46,7 @@ def test_attackers_know_mean_and_spread_of_what_honest_clients_send() -> None:
     sent = np.stack(
         [
             update
-            for group in clean._clients.updates(seen[0].round, clean.names[:4], seen[0].theta)
+            for group in clean.clients.updates(seen[0].round, clean.names[:4], seen[0].theta)
             for update in group.raw.values()
         ]
     )

@@ -3,22 +3,31 @@
 import itertools
 import json
 import os
+import random  # noqa: TID251 - as a data set of somebody's
+import re
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from precad.errors import PrecadError
-from precad.privacy.ledger import Ledger
+from precad.privacy.ledger import read
 from precad.simulation import session
+from precad.simulation.problem import Problem
 from precad.simulation.randomness import Randomness
 from precad.simulation.run_folder import RunError, RunFolder, free_name
-from precad.simulation.trainer import Trainer
+from precad.simulation.trainer import Outcome, Trainer
 from tests.messages import says
 from tests.simulation.small import hyperparameters, task
 
@@ -98,7 +107,7 @@ def test_a_run_cut_off_anywhere_equals_one_that_was_not(
         play(path, seed)
     rounds = [line["round"] for line in without_times(path)]
     assert rounds == [1, 2, 3, 4, 5, 6]
-    book = Ledger.load(path / "ledger.sqlite")
+    book = read(path / "ledger.sqlite")
     book.verify()
     assert [entry.round for entry in book.entries()] == [0, 1, 2, 3, 4, 5]
     if seed is not None:
@@ -122,6 +131,116 @@ def test_a_private_run_that_goes_on_plays_its_last_rounds_again_to_the_bit(
         ends.append(trainer.progress.model.theta)
     assert np.array_equal(ends[0], ends[1])
     run.close()
+
+
+class Augmented(Dataset[tuple[Tensor, Tensor]]):
+    """Records that are never twice the same, by noise from one source."""
+
+    def __init__(self, source: Callable[[], float]) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return torch.full((8,), i / 20 + self._source()), torch.tensor(i % 3)
+
+
+BOUND: dict[str, Callable[[], float]] = {
+    "torch": lambda: float(torch.randn(())),
+    "numpy": lambda: float(np.random.standard_normal()),  # noqa: NPY002
+    "python": lambda: random.gauss(0, 1),
+}
+OF_THE_DATA_SET = np.random.default_rng()
+OWN: dict[str, Callable[[], float]] = {
+    "system": lambda: os.urandom(1)[0] / 256,
+    "generator": lambda: float(OF_THE_DATA_SET.standard_normal()),
+}
+
+
+def cut_off(
+    source: Callable[[], float], path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any
+) -> list[list[Any]]:
+    """What two processes show of the same rounds: the first is killed after its third, before any checkpoint."""
+    monkeypatch.setattr(session, "SAVE_SECONDS", 1e9)
+    with torch.random.fork_rng(devices=[]):
+        model = nn.Sequential(nn.Linear(8, 6), nn.Dropout(0.5), nn.Linear(6, 3))
+    clients = {name: Augmented(source) for name in ("bank", "lab")}
+    problem = Problem.of_datasets(model, nn.functional.cross_entropy, clients)
+    run = RunFolder.create(path, "", Randomness.private(), MACHINE)
+    shown: list[list[Any]] = []
+    try:
+        for _ in range(2):
+            shown.append([])
+            trainer = Trainer(
+                problem, hyperparameters(client_rate=1.0, **changes), run.randomness(None), progress=run.load()
+            )
+
+            def show(outcome: Outcome, _: object) -> None:
+                shown[-1].append((outcome.update_norm, outcome.fingerprint))
+                if outcome.round == 3:
+                    raise Crash
+
+            with pytest.raises((Crash, PrecadError)) as ended:
+                session.play(trainer, run, 1, show)
+            if isinstance(ended.value, PrecadError):
+                shown[-1].append(str(ended.value))
+    finally:
+        run.close()
+    return shown
+
+
+@pytest.mark.parametrize("source", BOUND)
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_augmentation_and_dropout_are_bound_to_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, unit: str
+) -> None:
+    """Else a resumed round would open a second sum under the same noise."""
+    first, again = cut_off(BOUND[source], tmp_path / "run", monkeypatch, unit=unit)
+    assert first == again
+    assert len({norm for norm, _ in first}) == 3
+    other, _ = cut_off(BOUND[source], tmp_path / "other", monkeypatch, unit=unit)
+    assert not {fingerprint for _, fingerprint in first} & {fingerprint for _, fingerprint in other}
+
+
+@pytest.mark.parametrize("source", OWN)
+@pytest.mark.parametrize("protocol", ["precad", "ldp", "ddp", "cdp"])
+def test_a_round_that_comes_out_otherwise_is_not_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, protocol: str
+) -> None:
+    first, again = cut_off(OWN[source], tmp_path / "run", monkeypatch, protocol=protocol)
+    assert len(first) == 3
+    (refused,) = again
+    assert re.search(says("round 1 was opened before", "same noise", "generator of its own"), refused)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["fingerprint"] for line in lines] == [fingerprint for _, fingerprint in first]
+
+
+def test_plain_training_goes_on_and_its_lines_are_those_of_what_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, again = cut_off(OWN["system"], tmp_path / "run", monkeypatch, protocol="plain")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update_norm"] for line in lines] == [norm for norm, _ in again] != [norm for norm, _ in first]
+
+
+def test_a_line_of_a_version_without_fingerprints_is_not_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = session._line
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "_line", lambda *given: replace(original(*given), fingerprint=None))
+        first, again = cut_off(BOUND["torch"], tmp_path / "run", monkeypatch)
+    assert len(first) == 3
+    assert "round 1 was opened before" in again[0]
+
+
+def test_generators_of_the_caller_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random.seed(1), torch.manual_seed(1), np.random.seed(1)  # noqa: NPY002, TID251
+    expected = [BOUND[name]() for name in BOUND]
+    random.seed(1), torch.manual_seed(1), np.random.seed(1)  # noqa: NPY002, TID251
+    cut_off(lambda: sum(draw() for draw in BOUND.values()), tmp_path / "run", monkeypatch)
+    assert [BOUND[name]() for name in BOUND] == expected
 
 
 def test_the_key_is_for_the_owner_only_and_goes_when_the_run_ends(tmp_path: Path) -> None:
@@ -219,7 +338,7 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
         if done.returncode == 0:
             break
     assert (path / "summary.json").exists(), done.stderr
-    book = Ledger.load(path / "ledger.sqlite")
+    book = read(path / "ledger.sqlite")
     book.verify()
     assert [entry.round for entry in book.entries()] == list(range(150))
     assert [line["round"] for line in without_times(path)] == list(range(1, 151))
@@ -295,3 +414,56 @@ def test_a_loss_without_bound_is_no_obstacle(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(session, "measure", lambda trainer: endless)  # noqa: ARG005
     play(tmp_path / "run")
     assert all("test_loss" not in line for line in without_times(tmp_path / "run"))
+
+
+PLANTED = [
+    "config.toml",
+    "machine.json",
+    "about.json",
+    "metrics.jsonl",
+    "checkpoint.npz",
+    "ledger.sqlite",
+    "ledger.sqlite-wal",
+    "ledger.sqlite-shm",
+    "model.pt",
+    "manifest.json",
+    "summary.json",
+    "curves.png",
+    "report.html",
+    "root.key",
+    "lock",
+]
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_nothing_is_written_through_a_planted_link(tmp_path: Path, name: str) -> None:
+    """In a folder that somebody else made, a link leads to a file of yours: it is refused, or not touched."""
+    yours, run = tmp_path / "yours", tmp_path / "run"
+    stopped(run)
+    before = (run / name).read_bytes() if (run / name).exists() else b"alias ls='mine'\n"
+    yours.write_bytes(before)
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(yours)
+    with suppress(PrecadError, OSError):
+        play(run)
+    assert yours.read_bytes() == before
+
+
+def test_a_folder_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    stopped(run)
+
+    def state() -> dict[str, tuple[int, bytes]]:
+        return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
+
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(text + "# changed\n")
+    before = state()
+    with pytest.raises(RunError, match=says("config.toml", "changed")):
+        RunFolder(run)
+    (run / "config.toml").write_text(text)
+    (run / "checkpoint.npz").write_bytes(b"garbage")
+    before = state()
+    with pytest.raises(RunError, match=says("checkpoint.npz", "damaged")):
+        play(run)
+    assert state() == before

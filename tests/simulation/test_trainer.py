@@ -19,7 +19,7 @@ from precad.errors import PrecadError, Reason
 from precad.mpc.prg import Context, Purpose
 from precad.privacy.clipping import encode_clipped
 from precad.privacy.epsilon import epsilon
-from precad.privacy.ledger import Entry, Ledger, LedgerError
+from precad.privacy.ledger import Entry, Ledger, LedgerError, Origin, read
 from precad.privacy.sampling import poisson_sample
 from precad.privacy.terms import Adversary, Terms
 from precad.protocol.params import Normalise, Round, Unit, Validation
@@ -200,13 +200,14 @@ def test_the_client_unit_trains_without_clipping_records() -> None:
 
 def test_the_ledger_counts_who_was_selected(tmp_path: Path) -> None:
     run = trainer()
-    run.keep_ledger(lambda task, terms: Ledger(tmp_path / "ledger", task, terms))
+    run.keep_ledger(lambda task, terms, origin: Ledger(tmp_path / "ledger", task, terms, origin))
     outcomes = list(run.rounds())
-    book = Ledger.load(tmp_path / "ledger")
+    book = read(tmp_path / "ledger")
     book.verify()
+    assert book.origin == Origin(unit="record", private=False)
     assert [entry.participants for entry in book.entries()] == [outcome.selected for outcome in outcomes]
     counts = dict(zip(run.names, run.progress.participations.tolist(), strict=True))
-    assert {name: count for name, count in counts.items() if count} == book.participations()
+    assert {name: count for name, count in counts.items() if count} == book.counts
     most = max(counts.values())
     for adversary in Adversary:
         assert epsilon(book.terms, adversary, most) == run.epsilon(adversary)
@@ -240,7 +241,7 @@ def test_a_round_is_counted_before_it_is_opened(
     """In every form that has a ledger. Clients compute while the disk is slow; if it fails, nothing is opened."""
     happened: list[str] = []
     computed = threading.Event()
-    opening = "integer_gaussian" if ideal else "run_round"
+    opening = "noisy_sum" if ideal else "run_round"
     original_open, original_collect = getattr(aggregators, opening), Aggregator.collect
 
     def opens(*arguments: Any) -> Any:
@@ -267,7 +268,7 @@ def test_a_round_is_counted_before_it_is_opened(
         time.sleep(0.3)  # an opening that does not wait for the disk would come now
 
     run = Trainer(task(), hyperparameters(client_rate=1.0, validation=validation), SEED, ideal=ideal)
-    run.keep_ledger(lambda of, terms: SlowLedger(tmp_path / "ledger", of, terms, happened, wait, fails=fails))
+    run.keep_ledger(lambda of, terms, _: SlowLedger(tmp_path / "ledger", of, terms, happened, wait, fails=fails))
     if fails:
         with pytest.raises(LedgerError, match="disk is full"):
             run.play()
@@ -276,6 +277,25 @@ def test_a_round_is_counted_before_it_is_opened(
     else:
         run.play()
         assert list(dict.fromkeys(happened)) == ["computed", "counted", "opened"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "known"),
+    [
+        (Adversary.SERVER, "6dfe368ac58dc40d81afde021e368371140476ea9377a9c8e6325c24eccdf720"),
+        (Adversary.CLIENTS, "d2f049a948bd8fe5753a205356b40a30c664222b4b75205927b3fc22976689c1"),
+    ],
+)
+def test_a_run_of_an_earlier_version_goes_on(noise: Adversary, known: str, tmp_path: Path) -> None:
+    """Its ledger, and all its streams, are bound to this digest."""
+    opened: list[str] = []
+
+    def open_ledger(of: str, terms: Terms, origin: Origin) -> Ledger:
+        opened.append(of)
+        return Ledger(tmp_path / "ledger", of, terms, origin)
+
+    trainer(noise=noise).keep_ledger(open_ledger)
+    assert opened == [known]
 
 
 def test_a_model_that_diverges_is_named_with_its_round() -> None:

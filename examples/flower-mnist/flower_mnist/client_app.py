@@ -3,6 +3,7 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
 
 from flower_mnist.simulation import FOLDER
 from flower_mnist.task import Net, load_records, train
@@ -17,7 +18,7 @@ def train_here(message: Message, context: Context) -> Message:
     net = Net()
     images, labels = load_records(int(str(context.node_config["partition-id"])))
     if context.run_config["unit"] == "record":
-        return record_update(message, net, cross_entropy, images, labels)
+        return record_update(message, net, cross_entropy, TensorDataset(images, labels))
     net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     loss = train(net, images, labels, float(str(context.run_config["learning-rate"])))
     metrics = MetricRecord({"num-examples": len(labels), "loss": loss})

@@ -18,12 +18,12 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train, and evaluate each model on a test set that is the servers' own."""
-    rounds, settings = int(str(context.run_config["num-server-rounds"])), str(context.run_config["precad"])
+    rounds, socket = int(str(context.run_config["num-server-rounds"])), str(context.run_config["precad"])
     checkpoints = str(context.run_config["checkpoints"])
     initial = ArrayRecord(Net().state_dict())
     clients = len(list(grid.get_node_ids()))
-    if settings:
-        server = ServerA.deployed(Path(settings))
+    if socket:
+        server = ServerA.at(Path(socket))
     else:
         server = simulation.server(initial, clients, rounds, Unit(context.run_config["unit"]))
 

@@ -2,29 +2,38 @@
 
 import io
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from precad.cli import deploy, privacy, research, train
+from precad.cli import audit, client, deploy, privacy, research, train
+from precad.cli.output import say, show_logs
 from precad.errors import PrecadError
+from precad.files import words_of
+from precad.text import printable
 
 PANELS = {
     "See how it works": (research.demo, privacy.protocol),
     "Train and look at a run": (train.train, train.resume, train.watch, train.report),
-    "Plan and account for privacy": (privacy.privacy, privacy.certify, privacy.ledger),
+    "Plan and account for privacy": (privacy.privacy, privacy.certify, research.canaries, privacy.ledger, audit.audit),
     "Run a task across organisations": (
         deploy.keys,
         deploy.task,
         deploy.roster,
+        deploy.data,
         deploy.kit,
         deploy.server,
+        client.client,
+        deploy.gateway,
         deploy.status,
-        deploy.audit,
+        deploy.abandon,
     ),
     "Research and measure": (research.reproduce, research.bench),
 }
+
+UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
+"""Of click, or of the copy of click that newer typers bring with them."""
 
 
 class Commands(TyperGroup):
@@ -41,16 +50,24 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """A mistake in the input of any command is one sentence, and exit code 2."""
+        code = 2
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
             raise
+        except UsageError as error:  # it may name a file, as `precad audit *` does
+            said = printable(error.format_message())
+            if said == error.format_message():
+                raise
+            raise UsageError(said, error.ctx) from None
         except (ValueError, PrecadError) as error:
-            said = str(error)
+            said, code = str(error), getattr(error, "exit_code", code)
+        except (MemoryError, ArithmeticError, RecursionError) as error:
+            said = f"a number or a file is too large, or too small: {type(error).__name__} {error}".strip()
         except OSError as error:
-            said = (error.strerror or str(error)) + (f" ({error.filename})" if error.filename else "")
-        typer.echo(f"Error: {said}", err=True)
-        raise typer.Exit(2)
+            said = words_of(error) + (f" ({error.filename})" if error.filename else "")
+        say(f"Error: {said}", err=True)
+        raise typer.Exit(code)
 
 
 app = typer.Typer(
@@ -71,7 +88,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from precad import __version__
 
-        typer.echo(f"precad {__version__}")
+        say(f"precad {__version__}")
         raise typer.Exit
 
 
@@ -83,6 +100,7 @@ def main(
     ] = False,
 ) -> None:
     """Train one model across organisations that do not trust each other with their data."""
+    show_logs()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?", not a traceback

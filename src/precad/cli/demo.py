@@ -5,17 +5,17 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from precad.cli.output import new_table
+from precad.cli.output import new_console, new_table
 from precad.mpc import field, fixed_point
 from precad.mpc.prg import digest
 from precad.privacy import clipping
 from precad.protocol import submission
 from precad.protocol.messages import PartA, PartB, decode
 from precad.protocol.params import Params, Round
-from precad.protocol.round import ServerSecrets, client_submits, run_round
+from precad.protocol.round import ServerSecrets, client_submits, nonces_of, run_round
 from precad.protocol.states import Opened
 from precad.protocol.submission import Submission
 from precad.simulation.forging import forge
@@ -32,15 +32,16 @@ Submissions = dict[str, Submission]
 def run() -> None:
     """Made-up updates of a few clients, one of them malicious, summed by two servers that see only shares."""
     params = Params(dim=_DIM, clients=_CLIENTS, record_bound=2.0, client_bound=30.0, noise_multiplier=1.0)
-    round_ = Round(params, digest(b"precad demo", b"task"), 0, digest(b"precad demo", b"model"))
+    secrets = ServerSecrets.fresh(), ServerSecrets.fresh()
+    round_ = Round(params, digest(b"precad demo", b"task"), 0, digest(b"precad demo", b"model"), nonces_of(*secrets))
     updates = {f"hospital-{i + 1}": _made_up_update(i) for i in range(_CLIENTS)}
     cheater = f"hospital-{_CLIENTS}"
     sent = {name: _submit(round_, name, x, honest=name != cheater) for name, x in updates.items()}
-    opened = run_round(round_, sent, ServerSecrets.fresh(), ServerSecrets.fresh())
+    opened = run_round(round_, sent, *secrets)
     exact = np.sum([_encoded(params, updates[name]) for name in opened.valid], axis=0)
     true_sum, noisy_sum = (fixed_point.decode(x, params.fractional_bits) for x in (exact, opened.noisy_sum))
     expected = math.sqrt(2) * math.ldexp(params.noise_std, -params.fractional_bits)
-    console = Console()
+    console = new_console()
     console.print(_clients_table(params, updates, sent, opened))
     console.print(_views_table(round_, updates, sent, (true_sum, noisy_sum)))
     console.print(
@@ -73,7 +74,7 @@ def _clients_table(params: Params, updates: Updates, sent: Submissions, opened: 
     for name, x in updates.items():
         norm = math.ldexp(math.sqrt(clipping.squared_norm(_encoded(params, x))), -params.fractional_bits)
         norm *= 1 if name in opened.valid else _BOOST
-        verdict = "[green]valid[/]" if name in opened.valid else "[red]invalid[/]"
+        verdict = Text("valid", "green") if name in opened.valid else Text("invalid", "red")
         to_a, to_b = (len(sent[name].header) + len(part) for part in (sent[name].part_a, sent[name].part_b))
         table.add_row(name, f"{np.linalg.norm(x):.3f}", f"{norm:.5f}", f"{to_a:,}", f"{to_b:,}", verdict)
     return table

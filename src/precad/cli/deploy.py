@@ -1,4 +1,4 @@
-"""The commands of those who run a task: keys, roster, task, kits, server B, status, audit."""
+"""The commands of those who run a task: keys, roster, task, kits, server B, status."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,11 +7,12 @@ import typer
 
 from precad import deployment
 from precad.cli import options
-from precad.cli.output import answer, in_lines, need
+from precad.cli.output import answer, in_lines, need, new_table, say, working
 
 keys = typer.Typer(name="keys", help="Make the keys of a party.", no_args_is_help=True)
 roster = typer.Typer(name="roster", help="Say who may take part in a task.", no_args_is_help=True)
 task = typer.Typer(name="task", help="Write down what all parties of a task agree on.", no_args_is_help=True)
+data = typer.Typer(name="data", help="Keep one budget for a data set, over all tasks on it.", no_args_is_help=True)
 kit = typer.Typer(name="kit", help="Write a folder with all that a party needs to start.", no_args_is_help=True)
 
 
@@ -22,7 +23,7 @@ def keys_new(
     folder: Annotated[Path, typer.Option(help="The folder to write the files to.")] = Path(),
     as_json: options.Json = False,
 ) -> None:
-    """Make a party's keys: NAME.key stays with it, NAME.pub goes to the others.
+    """Make a party's keys: NAME.key and NAME.tls.key stay with it, NAME.pub goes to the others.
 
     Example: precad keys new client bank --folder bank
     """
@@ -31,13 +32,12 @@ def keys_new(
     from precad.deployment.keys import OwnKeys
 
     now = datetime.datetime.now(datetime.UTC)
-    identity = (OwnKeys.of_server(name, now) if kind == "server" else OwnKeys.of_client(name)).save(folder)
+    identity = OwnKeys.new(name, now).save(folder)
     lines = [
-        f"wrote {folder / name}.key (keep it secret) and {folder / name}.pub (give it to the others)",
+        f"keys of {kind} {name}: keep .key and .tls.key in {folder} secret, give {folder / name}.pub to the others",
         f"public key {identity.key.hex()}",
+        f"certificate fingerprint {identity.fingerprint}",
     ]
-    if identity.certificate:
-        lines.append(f"certificate fingerprint {identity.fingerprint}")
     answer(as_json, {"name": name, "public_key": identity.key.hex(), "fingerprint": identity.fingerprint}, *lines)
 
 
@@ -52,6 +52,7 @@ def task_new(
     preset: Annotated[str | None, options.PRESET] = None,
     rounds: Annotated[int | None, options.ROUNDS] = None,
     participations: Annotated[int | None, options.PARTICIPATIONS] = None,
+    minimum: Annotated[int | None, options.MINIMUM] = None,
     budget: Annotated[float | None, options.BUDGET] = None,
     client_rate: Annotated[float | None, options.CLIENT_RATE] = None,
     record_rate: Annotated[float | None, options.RECORD_RATE] = None,
@@ -67,6 +68,13 @@ def task_new(
     unit: Annotated[options.UnitName | None, options.UNIT] = None,
     participants: Annotated[Literal["public", "hidden"], options.PARTICIPANTS] = "public",
     normalise: Annotated[options.NormaliseName | None, options.NORMALISE] = None,
+    reply_seconds: Annotated[
+        float | None,
+        options.privacy(
+            help="How long after its invitation a client replies, to hide how many records it drew: 60 with unit "
+            "record and p < 1, else 0, which is as soon as it can."
+        ),
+    ] = None,
 ) -> None:
     """Write a task without clients; `precad roster add` adds them.
 
@@ -87,7 +95,9 @@ def task_new(
     if path.exists():
         raise ValueError(f"{path} exists and is not overwritten")
     base = preset_of(dataset, preset)["training"] if preset else {} if config else _USUAL
-    file = read_toml(config).get("training", {}) if config else {}
+    file = read_toml(config).get("training") if config else {}
+    if not isinstance(file, dict):
+        raise ValueError(f"{config} has no table [training]")
     table = {**base, **file, **options.given(Hyperparameters, chosen)}
     if "budget" not in table:
         raise ValueError("budget is missing: say with --budget how much ε against a server a client may spend")
@@ -97,8 +107,12 @@ def task_new(
     if training.protocol is not Protocol.PRECAD:
         raise ValueError(f"protocol is {training.protocol.value}: two servers deploy precad alone")
     initial = tasks.load_model(model)
-    tasks.Task(
-        bounds=training.params(initial.size, 1),
+    bounds = training.params(initial.size, 1)
+    if reply_seconds is None:
+        samples = bounds.terms(training.record_rate, training.delta).record_rate < 1
+        reply_seconds = tasks.REPLY_SECONDS if samples else 0.0
+    made = tasks.Task(
+        bounds=bounds,
         training=tasks.Training(
             client_rate=training.client_rate,
             record_rate=training.record_rate,
@@ -109,12 +123,18 @@ def task_new(
             participations=participations or training.most_participations(initial.size),
             normalise=training.normalise,
             participants=tasks.Participants(participants),
+            minimum=int(participants == "public") if minimum is None else minimum,
+            reply_seconds=reply_seconds,
         ),
         server_a=files.load_public(server_a),
         server_b=files.load_public(server_b),
         model=model_digest(initial),
-    ).save(path)
-    typer.echo(f"wrote {path}; now add the clients with `precad roster add {path} NAME.pub --records N`")
+    )
+    made.check_reply_time()
+    made.save(path)
+    if reply_seconds:
+        say(f"clients reply {reply_seconds:g} seconds after an invitation: a round takes longer than that")
+    say(f"wrote {path}; now add the clients with `precad roster add {path} NAME.pub --records N`")
 
 
 _USUAL = {
@@ -133,7 +153,7 @@ def task_show(path: options.TaskFile, as_json: options.Json = False) -> None:
     """Show a task, and the most that it can cost a client in ε."""
     loaded = deployment.load_task(path)
     value = loaded.as_json()
-    if loaded.roster:
+    if not loaded.is_draft:
         loaded.check_budget()
         value |= {"digest": loaded.digest.hex(), "epsilon": loaded.epsilon}
     schedule = {name: item for name, item in value["training"]["schedule"].items() if item is not None}
@@ -143,16 +163,16 @@ def task_show(path: options.TaskFile, as_json: options.Json = False) -> None:
         value[server]["certificate"] = f"sha256:{getattr(loaded, server).fingerprint}"
         lines[server] = f"{value[server]['name']}, {value[server]['certificate']}"
     lines["clients"] = len(loaded.roster)
-    if loaded.roster:
+    if "epsilon" in value:
         lines["cost at most"] = f"ε = {value['epsilon']:.3f} at δ = {loaded.training.delta:g}"
-    lines["digest"] = value.get("digest", "none yet: the roster is empty")
+    lines["digest"] = value.get("digest", "none yet: the roster is empty, or has too few clients")
     answer(as_json, value, in_lines(lines))
 
 
 @task.command("digest")
 def task_digest(path: options.TaskFile) -> None:
     """Print the digest that everything is bound to: all parties compare it before they start."""
-    typer.echo(deployment.load_task(path).digest.hex())
+    say(deployment.load_task(path).digest.hex())
 
 
 @roster.command("add")
@@ -169,14 +189,14 @@ def roster_add(
 
     identity = load_public(public)
     deployment.load_task(path).with_member(identity, records).save(path)
-    typer.echo(f"added {identity.name}; this changes the task's digest")
+    say(f"added {identity.name}; this changes the task's digest")
 
 
 @roster.command("remove")
 def roster_remove(path: options.TaskFile, name: options.ClientName) -> None:
     """Remove a client from a task."""
     deployment.load_task(path).without_member(name).save(path)
-    typer.echo(f"removed {name}; this changes the task's digest")
+    say(f"removed {name}; this changes the task's digest")
 
 
 @roster.command("show")
@@ -189,7 +209,14 @@ def roster_show(path: options.TaskFile, as_json: options.Json = False) -> None:
 @kit.command("server-b", help="Write the kit of server B.")
 @kit.command("server-a", help="Write the kit of server A.")
 def kit_server(
-    context: typer.Context, path: options.TaskFile, folder: options.KitFolder, model: options.ModelFile
+    context: typer.Context,
+    path: options.TaskFile,
+    folder: options.KitFolder,
+    model: options.ModelFile,
+    host: Annotated[str | None, typer.Option(help="Where server B listens.")] = None,
+    port: Annotated[int, typer.Option(help="Server B's port.")] = 8443,
+    clients_port: Annotated[int, typer.Option(help="Server A's port for native clients; 0 for none.")] = 8444,
+    wheels: options.Wheels = None,
 ) -> None:
     """Write the kit of the server that the command names."""
     from precad.deployment import kit as kits
@@ -197,8 +224,9 @@ def kit_server(
     from precad.protocol.states import Role
 
     role = Role.A if context.info_name == "server-a" else Role.B
-    kits.server(deployment.load_task(path), load_model(model), role, folder)
-    typer.echo(f"wrote {folder}; its README.md says what to do")
+    loaded, initial = deployment.load_task(path), load_model(model)
+    kits.server(loaded, initial, role, folder, host=host, port=port, clients_port=clients_port, wheels=wheels)
+    say(f"wrote {folder}; its README.md says what to do")
 
 
 @kit.command("client")
@@ -206,47 +234,134 @@ def kit_client(
     path: options.TaskFile,
     name: options.ClientName,
     folder: options.KitFolder,
-    superlink: Annotated[str, typer.Option(help="Where organisation A's SuperLink listens.")] = "SUPERLINK:8000",
+    superlink: Annotated[str, typer.Option(help="Where organisation A's gateway listens.")] = "GATEWAY:9092",
+    door: Annotated[str, typer.Option(help="Where server A listens for native clients.")] = "SERVER-A:8444",
+    data_ledger: Annotated[
+        Path | None, typer.Option(help="The folder of the ledger of the client's data, if they have one.")
+    ] = None,
+    wheels: options.Wheels = None,
 ) -> None:
     """Write the kit of a client."""
     from precad.deployment import kit as kits
 
-    kits.client(deployment.load_task(path), name, folder, superlink)
-    typer.echo(f"wrote {folder}; its README.md says what to do")
+    kits.client(deployment.load_task(path), name, folder, superlink, door=door, data=data_ledger, wheels=wheels)
+    say(f"wrote {folder}; its README.md says what to do")
 
 
-def server(config: options.ServerSettings) -> None:
-    """Run server B until SIGTERM or Ctrl-C.
+@kit.command("check")
+def kit_check(folder: Annotated[Path, typer.Argument(help="The folder of the kit.")]) -> None:
+    """Print the digest of all that a kit runs or reads, if nothing in it was changed since it was made.
 
-    Example: precad server --config org-b/b.toml
+    Example: precad kit check org-b
+    """
+    from precad.deployment import kit as kits
+
+    say(kits.check(folder))
+
+
+@data.command("new")
+def data_new(
+    folder: options.DataLedgerFolder,
+    epsilon: Annotated[float, options.privacy(help="The most ε against a server that all tasks may cost together.")],
+    delta: Annotated[float, options.DELTA] = 1e-5,
+    unit: Annotated[options.UnitName, options.UNIT] = "record",
+) -> None:
+    """Begin the ledger of a data set: every client that trains on it counts there, and stops at the budget.
+
+    Example: precad data new /srv/bank-data --epsilon 4 --delta 1e-6
+    """
+    from precad.deployment.data_file import DataBudget
+    from precad.deployment.data_ledger import DataLedger
+    from precad.protocol.params import Unit
+
+    DataLedger.new(folder, DataBudget(epsilon=epsilon, delta=delta, unit=Unit(unit))).close()
+    place = folder.absolute()
+    say(
+        f'wrote {folder}; name it in each client\'s settings, data = "{place}", or --node-config, precad-data="{place}"'
+    )
+
+
+@data.command("show")
+def data_show(folder: options.DataLedgerFolder, as_json: options.Json = False) -> None:
+    """Show what each task on a data set cost, what all cost together, and what is left.
+
+    Example: precad data show /srv/bank-data
+    """
+    from rich.text import Text
+
+    from precad.deployment import data_file
+
+    with working("accounting"):
+        value = data_file.view(folder).as_json()
+    budget = value["budget"]
+    table = new_table(
+        f"one {budget['unit']}, δ = {budget['delta']:g}; budget: ε = {budget['epsilon']:g} against a server",
+        "task",
+        "client",
+        "rounds",
+        "ε against server",
+        "ε against clients",
+    )
+    for each in value["tasks"]:
+        table.add_row(each["task"][:12], Text(each["client"]), f"{each['participations']:,}", *_shown(each["epsilon"]))
+    table.add_section()
+    table.add_row("together", "", f"{value['rounds']:,}", *_shown(value["epsilon"]))
+    answer(as_json, value, table, f"last link {value['digest'] or 'none: no round was counted'}")
+
+
+def _shown(costs: dict[str, float | None]) -> list[str]:
+    return ["none" if cost is None else f"{cost:.3f}" for cost in costs.values()]
+
+
+def server(config: options.ServerSettings, init: options.Init = False) -> None:
+    """Run server A or B until SIGTERM or Ctrl-C; with --init, make its store and stop.
+
+    Example: precad server --init --config org-b/b.toml
+    """
+    settings = deployment.load_settings(config)
+    if init:
+        settings.begin()
+        say(f"made {settings.store}: keep it for as long as the task runs, and never put it back from a backup")
+        return
+    need("server")
+    from precad.protocol.states import Role
+
+    if settings.role() is Role.A:
+        from precad.deployment import service_a
+
+        service_a.run(settings)
+    else:
+        from precad.deployment import service
+
+        service.run(settings)
+
+
+def abandon(config: options.ServerSettings) -> None:
+    """Give up the round that is under way at a server, where the protocol allows it, while the server runs or not.
+
+    Its submissions are destroyed, and the model stays as it is. A round whose noisy share may have left can only be
+    finished.
+
+    Example: precad abandon --config org-a/a.toml
     """
     need("server")
-    from precad.deployment import service
+    from precad.deployment import control
 
-    service.run(deployment.load_settings(config))
+    say(control.abandon(deployment.load_settings(config)))
+
+
+def gateway(config: Annotated[Path, typer.Option(help="The gateway's settings, a TOML file.")]) -> None:
+    """Run the door of A's Flower to the internet until SIGTERM or Ctrl-C: it passes the fleet's paths alone.
+
+    Example: precad gateway --config org-a/gateway.toml
+    """
+    need("server")
+    from precad.deployment import gateway as door
+
+    door.run(door.load(config))
 
 
 def status(config: options.ServerSettings, as_json: options.Json = False) -> None:
     """Show how far a server has come: its last round, its model, what is left of the task."""
     value = deployment.load_settings(config).status()
     answer(as_json, value, in_lines(value))
-
-
-def audit(
-    log_a: Annotated[Path, typer.Argument(help="Server A's audit log.")],
-    log_b: Annotated[Path, typer.Argument(help="Server B's audit log.")],
-    clients: Annotated[list[Path] | None, typer.Argument(help="Clients' audit logs.")] = None,
-    task_file: Annotated[Path, typer.Option("--task", help="The task's file.")] = Path("task.json"),
-    as_json: options.Json = False,
-) -> None:
-    """Prove that the logs of a task agree, or name the first line that differs and fail.
-
-    Example: precad audit alpha.audit.log beta.audit.log bank.audit.log --task task.json
-    """
-    from precad.deployment import receipts
-
-    loaded = deployment.load_task(task_file)
-    logs = [receipts.read(path) for path in (log_a, log_b, *(clients or []))]
-    named = {receipts.owner(log): log for log in logs[2:]}
-    found = receipts.audit(loaded, logs[0], logs[1], named)
-    answer(as_json, {"agree": True, "found": found}, found)

@@ -28,10 +28,12 @@ ROUNDS = _size(help="T, the number of rounds.")
 DIM = _size(help="d, the number of the model's parameters.")
 CLIENT_RATE = _size(help="q, the probability that a round selects a client.")
 RECORD_RATE = _size(help="p, the probability that a client samples a record.")
+MINIMUM = _size(help="The fewest participants of a round that is opened; 1, or 0 where they are hidden.")
 PARTICIPATIONS = _size(help="T_i, the most rounds in which a client takes part.")
 
 SIGMA = privacy("--sigma", "--noise-multiplier", help="σ: each server adds noise of σ times the sensitivity.")
 DELTA = privacy(help="δ, which should be far below one over the number of records.")
+GROUP = privacy(help="K, the number of records or clients that are protected together.")
 BUDGET = privacy(help="A client sits out once its ε against a server would exceed this.")
 UNIT = privacy(help="What the guarantee protects: one record, or all of a client's.")
 NOISE = privacy(help="Who must see noise of σ: a server (each adds σ), or clients alone (each adds σ/√2).")
@@ -52,18 +54,28 @@ MALICIOUS = _attack(help="K, the number of malicious clients.")
 ATTACK = _attack(help="What malicious clients send: boost, sign_flip, backdoor, …, or your module:function.")
 DEFENCE = _attack(help="What replaces the mean under protocol plain: median, krum, …, or your module:function.")
 
+SEED = typer.Option(help="Make the run repeatable, for research: its noise is then NOT private.")
+DEVICE = typer.Option(help="Where gradients are computed: cpu, cuda, mps, …")
 DATASET = typer.Option(help="digits (the default), mnist, fashion, cifar10, or your module:function.")
 PRESET = typer.Option(help="recommended, paper, or certified; `precad train` takes recommended if you give none.")
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="The folder of the data sets; $PRECAD_DATA if not given.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines; progress goes to stderr.")]
+RunCode = Annotated[
+    bool, typer.Option("--run-code", help="Run the module:function that the run's configuration names.")
+]
 ServerSettings = Annotated[Path, typer.Option("--config", help="The server's settings, a TOML file.")]
+Init = Annotated[bool, typer.Option("--init", help="Make the server's store. There is no other way to begin.")]
 TaskFile = Annotated[Path, typer.Argument(help="The task's file.")]
 KitFolder = Annotated[Path, typer.Argument(help="The folder to write.")]
+Wheels = Annotated[
+    Path | None, typer.Option(help="A folder with the wheels of precad and its libraries, which the kit pins.")
+]
 ModelFile = Annotated[Path, typer.Option("--model", help="The initial model: a .npy file with one float64 vector.")]
 ClientName = Annotated[str, typer.Argument(help="The client's name in the task.")]
-LedgerFile = Annotated[Path, typer.Argument(help="The ledger's file.")]
+DataLedgerFolder = Annotated[Path, typer.Argument(help="The folder of the data set's ledger.")]
+LedgerFile = Annotated[Path, typer.Argument(help="The ledger's file; or the folder of its run, server or client.")]
 
 
 def given(kind: type, values: Mapping[str, object]) -> dict[str, Any]:

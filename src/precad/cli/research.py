@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from precad.cli import options
-from precad.cli.output import answer, figures, need, new_table, working
+from precad.cli.output import answer, figures, need, new_console, new_table, say, working
 from precad.mpc.cores import usable_cores
 
 bench = typer.Typer(name="bench", help="Measure the speed of precad on this machine.", no_args_is_help=True)
@@ -61,8 +61,6 @@ def reproduce(
     Example: precad reproduce fig4 --dataset mnist --quick
     """
     need("train")
-    from rich.console import Console
-
     from precad.lab.paper import reproduce as experiments
     from precad.lab.paper.plan import DATASETS, read_rounds
 
@@ -84,14 +82,51 @@ def reproduce(
         attacks=tuple(attack or ()),
         defences=tuple(defence or ()),
     )
-    console = Console()
+    console = new_console()
     try:
         written = experiments.reproduce(order, console)
     except KeyboardInterrupt:
         console.print(f"stopped; the rows so far are in {folder}, and the same command goes on", highlight=False)
         raise typer.Exit(130) from None
     for path in written:
-        typer.echo(path)
+        say(path)
+
+
+def canaries(
+    config: Annotated[
+        str, typer.Argument(help="A run's config.toml or its folder; or a preset, as digits or mnist/certified.")
+    ],
+    seconds: Annotated[
+        float | None, typer.Option("--time", help="Play runs for so many seconds: 60 unless you give --trials.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Play until so many canaries were in or out of a run.")] = None,
+    false_alarm: Annotated[
+        float, typer.Option(help="The probability that a run which keeps its claim is caught, at most.")
+    ] = 0.001,
+    clients: Annotated[int | None, options.CLIENTS] = None,
+    rounds: Annotated[int | None, options.ROUNDS] = None,
+    ideal: Annotated[
+        bool, typer.Option("--ideal", help="Leave out shares and proofs: the same sums, to the bit, and more trials.")
+    ] = False,
+    seed: Annotated[int | None, options.SEED] = None,
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("canaries.png"),
+    data: options.DataFolder = None,
+    run_code: options.RunCode = False,
+    device: Annotated[str, options.DEVICE] = "cpu",
+    as_json: options.Json = False,
+) -> None:
+    """Test a run's ε: put canaries into its data, let every adversary guess which are in, and compare with the claim.
+
+    Without --rounds, the first 100 of each run are played. Exit code 1 says that the claim is refuted: more guesses
+    were right than its trade-off curve allows. A pass proves nothing.
+
+    Example: precad canaries digits --time 30 --ideal
+    """
+    need("train")
+    from precad.cli.canaries import Order, perform
+
+    order = Order(config, seconds, trials, false_alarm, clients, rounds, ideal, seed, out, data, run_code, device)
+    raise typer.Exit(perform(order, as_json))
 
 
 @bench.command("protocol")
@@ -107,7 +142,8 @@ def bench_protocol(
 
     with working(f"timing rounds of {clients} submissions of {dim:,} parameters"):
         row = benchmark.run(dim, clients, Validation(mode))
-    answer(as_json, row, *figures("protocol", {mode: row}))
+    targets = benchmark.TARGETS if dim >= 1_000_000 and mode == "proof" else None
+    answer(as_json, row, *figures("protocol", {mode: row}, targets))
 
 
 @bench.command("training")
@@ -128,13 +164,15 @@ def bench_deployment(
     rounds: Annotated[int, options.ROUNDS] = 10,
     as_json: options.Json = False,
 ) -> None:
-    """Time a round on Flower, in simulation and over real processes, with plain updates, precad, and SecAgg+."""
+    """Time a round with ten native clients; and on Flower, simulated and deployed, plain, with precad and SecAgg+."""
     need("flower")
-    from precad.lab.bench import flower as benchmark
+    from precad.lab.bench import flower, native
 
+    with working("timing rounds with native clients"):
+        own = native.run(dim, rounds)
     with working("timing rounds on Flower"):
-        rows = benchmark.run(dim, clients, rounds)
-    answer(as_json, rows, *figures("deployment", rows))
+        rows = {"native": own, **flower.run(dim, clients, rounds)}
+    answer(as_json, rows, *figures("deployment", rows, native.TARGETS))
 
 
 @bench.command("server")

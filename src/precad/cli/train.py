@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from precad.cli import options
-from precad.cli.output import answer, need
+from precad.cli.output import answer, need, new_console, say
 from precad.errors import PrecadError
 
 if TYPE_CHECKING:
@@ -45,13 +45,11 @@ def train(
     attack: Annotated[str | None, options.ATTACK] = None,
     defence: Annotated[str | None, options.DEFENCE] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Evaluate on the test set every this many rounds.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Make the run repeatable, for research: its noise is then NOT private.")
-    ] = None,
+    seed: Annotated[int | None, options.SEED] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; precad chooses one if you give none.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of runs.")] = Path("runs"),
     data: options.DataFolder = None,
-    device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, mps, …")] = "cpu",
+    device: Annotated[str, options.DEVICE] = "cpu",
     as_json: options.Json = False,
 ) -> None:
     """Train a model with the whole protocol: simulated clients, two servers, validation, noise.
@@ -75,10 +73,14 @@ def train(
         "seed": seed,
         "evaluate_every": evaluate_every,
     }
-    table = merged(read_toml(config) if config else {}, _given(overrides))
-    task = table.get("task", {})
-    known = task.get("dataset", "digits") if isinstance(task, Mapping) else "digits"
-    settings = from_table(merged(presets.preset(known, preset or "recommended"), table))
+    file = read_toml(config) if config else {}
+    try:
+        table = merged(file, _given(overrides))
+        task = table.get("task", {})
+        known = task.get("dataset", "digits") if isinstance(task, Mapping) else "digits"
+        settings = from_table(merged(presets.preset(known, preset or "recommended"), table))
+    except ValueError as error:
+        raise ValueError(f"{config} with the options given: {error}" if config else str(error)) from None
     randomness = Randomness.private() if settings.seed is None else Randomness.repeatable(settings.seed)
     trainer = _trainer(settings, data, device, randomness, None)
     path = out / name if name else free_name(out, f"{settings.task.dataset}-{settings.training.protocol.value}")
@@ -91,9 +93,12 @@ def train(
 def resume(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
     data: options.DataFolder = None,
+    run_code: options.RunCode = False,
     as_json: options.Json = False,
 ) -> None:
     """Go on with a run that was stopped, by Ctrl-C, by a crash or by a full disk.
+
+    A folder may be somebody else's: if its configuration names code, say with --run-code that it is to be run.
 
     Example: precad resume runs/digits-precad-1
     """
@@ -105,13 +110,14 @@ def resume(
     with closing(RunFolder(run)) as folder:
         if folder.finished:
             raise PrecadError(f"{run} has come to its end: there is nothing to resume")
-        folder.check_config()
         table = read_toml(folder.path / "config.toml")
         if "task" not in table:
             raise PrecadError(f"{run} was begun by precad.train from Python: the same call again goes on with it")
         settings, machine = from_table(table), folder.machine
-        place = data or (Path(machine["data"]) if machine["data"] else None)
-        trainer = _trainer(settings, place, machine["device"], folder.randomness(settings.seed), folder.load())
+        if settings.code and not run_code:
+            raise PrecadError(f"{run} names code, {_places(settings.code)}: if you trust it, give --run-code")
+        place = data or (Path(machine.data) if machine.data else None)
+        trainer = _trainer(settings, place, machine.device, folder.randomness(settings.seed), folder.load())
         _play(folder, trainer, settings, as_json)
 
 
@@ -127,11 +133,12 @@ def report(
 
     Example: precad report runs/first runs/second --out both.html
     """
-    from precad.report.page import REPORT_NAME, write_report
+    from precad.report.manifest import PAGE
+    from precad.report.page import write_report
 
-    place = out if out is not None else runs[0] / REPORT_NAME if len(runs) == 1 else Path(REPORT_NAME)
+    place = out if out is not None else runs[0] / PAGE if len(runs) == 1 else Path(PAGE)
     write_report([_source(run).read() for run in runs], place)
-    typer.echo(f"wrote {place}")
+    say(f"wrote {place}")
 
 
 def watch(
@@ -148,10 +155,10 @@ def watch(
 
     server = LiveServer(Watched(_source(run), time.time), port)
     try:
-        typer.echo(f"watching {run} at {server.url}: Ctrl-C ends")
+        say(f"watching {run} at {server.url}: Ctrl-C ends")
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
-        typer.echo("ended; the run itself goes on")
+        say("ended; the run itself goes on")
     finally:
         server.server_close()
 
@@ -173,33 +180,61 @@ def _trainer(
 
 
 def _play(run: "RunFolder", trainer: "Trainer", settings: "RunConfig", as_json: bool) -> None:
-    from rich.console import Console
-
     from precad.report.pictures import draw_run
     from precad.settings import NOT_PRIVATE
     from precad.simulation import session, terminal
     from precad.tables import to_table
 
-    console = Console(stderr=as_json, highlight=False, markup=False)
-    go_on = f"`precad resume {shlex.quote(str(run.path))}`"
+    console = new_console(stderr=as_json)
+    go_on = f"`precad resume {shlex.quote(str(run.path))}{' --run-code' if settings.code else ''}`"
     trainer.keep_ledger(run.open_ledger)
     console.print(f"training in {run.path}: Ctrl-C stops it, {go_on} goes on", soft_wrap=True)
     note = "" if settings.seed is None else NOT_PRIVATE
     if note:
         console.print(note, style="bold", soft_wrap=True)
     try:
-        with terminal.View(console, trainer) as live:
+        with terminal.View(console, trainer, run.rounds()[: trainer.progress.round]) as live:
             figures = session.play(trainer, run, settings.evaluate_every, live)
         draw_run(run.rounds(), run.path.name, run.path / "curves.png", note=note)
         summary = session.finish(trainer, run, figures)
     except KeyboardInterrupt:
         console.print(f"stopped after round {trainer.progress.round}; {go_on} goes on", soft_wrap=True)
+        console.print(_to_keep(run.path), *_of_ledger(run), sep="\n", soft_wrap=True)
         raise typer.Exit(130) from None
     except OSError as error:
         raise PrecadError(
             f"{error.strerror or error} while writing to {run.path}: nothing is lost; make room, then {go_on}"
         ) from None
     answer(as_json, to_table(summary), terminal.end_table(summary), f"all of it is in {run.path}")
+    console.print(_to_keep(run.path), soft_wrap=True)
+
+
+def _to_keep(run: Path) -> str:
+    from precad.report.manifest import file_digests, run_digest
+
+    digest = run_digest(file_digests(run))
+    return f"keep this digest of the run elsewhere: {digest}; `precad audit {shlex.quote(str(run))}` compares it"
+
+
+def _of_ledger(run: "RunFolder") -> list[str]:
+    """What to know of the ledger of a run that was stopped."""
+    from precad.privacy.ledger import read
+    from precad.report.manifest import LEDGER
+    from precad.report.run import unfinished
+
+    if not (run.path / LEDGER).is_file():
+        return []
+    contents = read(run.path / LEDGER)
+    cut_off = unfinished(len(contents.rows), len(run.rounds()))
+    kept = f"keep the last link of its ledger too, which stays true when the run goes on: {contents.last_link}"
+    return [*([cut_off] if cut_off else []), *([kept] if contents.rows else [])]
+
+
+def _places(code: tuple[str, ...]) -> str:
+    """What would be run, and from where."""
+    from precad.simulation.user_code import module_file
+
+    return ", ".join(f"{name!r} in {module_file(name.partition(':')[0]) or 'Python itself'}" for name in code)
 
 
 def _source(folder: Path) -> "Source":

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from precad.errors import PrecadError
+from precad.files import make_folder
 
 TIMEOUT = 30.0
 """Seconds without a byte before an address is given up."""
@@ -57,7 +58,7 @@ def download(source: Source, folder: Path) -> None:
     pooch.get_logger().setLevel("WARNING")  # the bar, or the error, says all that it would
     for path, sha256 in source.files.items():
         try:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            make_folder((folder / path).parent)
         except OSError as error:
             raise DataError(f"cannot write {folder / path}: {error}") from error
         _fetch_from_any(source.addresses, path, sha256, folder)

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precad.arrays import open_archive, parse_array, read_member
 from precad.data.download import DataError, cache_folder
-from precad.files import whole_file
+from precad.files import make_folder, open_to_read, read_bytes, whole_file
 
 IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -41,6 +42,9 @@ LAYOUTS = {
 _NPZ_FILES = {"mnist": ("mnist",), "fashion": ("fashion_mnist", "fashion"), "cifar10": ("cifar10",)}
 _IDX_FOLDERS = {"mnist": (".", "mnist", "MNIST/raw"), "fashion": ("fashion", "FashionMNIST/raw"), "cifar10": ()}
 _CIFAR_RECORD = 1 + 3 * 32 * 32  # a label, then the red, green and blue planes
+
+MOST_BYTES = 1 << 29
+"""Of a file, or of one array or batch in it once it is unpacked: 512 MiB."""
 
 Bytes = NDArray[np.uint8]
 
@@ -92,7 +96,15 @@ def _all_or_none(folder: Path, names: Sequence[str], endings: Sequence[str] = ("
 
 def _read(path: Path) -> bytes:
     with _reading(path):
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return _unpacked(path) if path.suffix == ".gz" else read_bytes(path, MOST_BYTES)
+
+
+def _unpacked(path: Path) -> bytes:
+    with open_to_read(path) as file, gzip.open(file) as unpacked:
+        content = unpacked.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise DataError(f"it has more than {MOST_BYTES:,} bytes")
+    return content
 
 
 def _read_idx(path: Path, dimensions: int) -> Bytes:
@@ -113,8 +125,8 @@ def _read_npz(path: Path) -> Arrays:
 
 
 def _npz_arrays(path: Path, *keys: str) -> list[tuple[str, NDArray[Any]]]:
-    with _reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return [(key, arrays[key]) for key in keys]
+    with _reading(path), open_archive(path) as archive:
+        return [(key, parse_array(read_member(archive, f"{key}.npy", MOST_BYTES))) for key in keys]
 
 
 def _images(path: Path, key: str, x: NDArray[Any]) -> Bytes:
@@ -135,9 +147,13 @@ def _labels(path: Path, key: str, y: NDArray[Any]) -> Bytes:
 def _read_cifar_archive(path: Path) -> Bytes:
     """The six batches of ``cifar-10-binary.tar.gz``: (6, N, 3073), each record a label and its planes."""
     batches: dict[str, Bytes] = {}
-    with _reading(path), tarfile.open(path, "r:gz") as archive:
+    left = MOST_BYTES
+    with _reading(path), open_to_read(path) as packed, tarfile.open(fileobj=packed, mode="r:gz") as archive:
         for member in archive:
             batch = Path(member.name).name.removesuffix(".bin")
+            left -= member.size
+            if left < 0:
+                raise DataError(f"it has more than {MOST_BYTES:,} bytes")
             if batch in CIFAR_BATCHES and (file := archive.extractfile(member)):
                 batches[batch] = np.frombuffer(file.read(), np.uint8)
     if missing := [batch for batch in CIFAR_BATCHES if batch not in batches]:
@@ -157,7 +173,7 @@ def _read_mosaics(paths: Sequence[Path]) -> Bytes:
     batches = np.empty((len(mosaics), size, _CIFAR_RECORD), np.uint8)
     batches[:, :, 0] = labels.reshape(len(mosaics), size)
     for batch, path in zip(batches, mosaics, strict=True):
-        with _reading(path), Image.open(path, formats=["WEBP"]) as mosaic:
+        with _reading(path), open_to_read(path) as file, Image.open(file, formats=["WEBP"]) as mosaic:
             pixels = np.asarray(mosaic.convert("RGB"))
         rows, columns = pixels.shape[0] // 32, pixels.shape[1] // 32
         if pixels.shape != (32 * rows, 32 * columns, 3) or rows * columns != size:
@@ -187,7 +203,7 @@ def _decoded_once(paths: Sequence[Path], decode: Callable[[], Bytes]) -> Bytes:
     """
     key = hashlib.sha256()
     for path in paths:
-        with _reading(path), path.open("rb") as file:
+        with _reading(path), open_to_read(path) as file:
             key.update(hashlib.file_digest(file, "sha256").digest())
     try:
         cached = cache_folder() / "decoded" / f"cifar10-{key.hexdigest()[:32]}.npy"
@@ -197,7 +213,7 @@ def _decoded_once(paths: Sequence[Path], decode: Callable[[], Bytes]) -> Bytes:
         return decode()
     batches = decode()
     try:
-        cached.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(cached.parent)
         with whole_file(cached) as file:
             np.save(file, batches, allow_pickle=False)
         mapped = _mapped(cached)

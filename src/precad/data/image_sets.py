@@ -56,7 +56,7 @@ MEAN_AND_STD: dict[Name, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 """Of the training set's pixels in [0, 1], each channel; of all images for digits."""
 
-_SHAPES = {"mnist": (1, 28, 28), "fashion": (1, 28, 28), "cifar10": (3, 32, 32)}
+SHAPES: dict[Name, tuple[int, ...]] = {"mnist": (1, 28, 28), "fashion": (1, 28, 28), "cifar10": (3, 32, 32)}
 
 
 def load(name: Name, folder: Path | None = None) -> ImageData:
@@ -119,8 +119,8 @@ def _checked(name: Name, place: Path, arrays: Arrays) -> ImageData:
     """Shapes, lengths and labels are those of the data set; how many images there are is free."""
     for part, x, y in (("training", arrays.x_train, arrays.y_train), ("test", arrays.x_test, arrays.y_test)):
         what = f"the {part} set of {name} in {place} is damaged"
-        if x.shape[1:] != _SHAPES[name]:
-            raise DataError(f"{what}: images (C, H, W) of {x.shape[1:]}, expected {_SHAPES[name]}")
+        if x.shape[1:] != SHAPES[name]:
+            raise DataError(f"{what}: images (C, H, W) of {x.shape[1:]}, expected {SHAPES[name]}")
         if len(x) != len(y) or len(x) == 0:
             raise DataError(f"{what}: {len(x)} images and {len(y)} labels, expected the same number, at least 1")
         if int(y.max()) >= CLASSES:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from precad.deployment.https import HttpTransport
     from precad.deployment.keys import load_private as load_key
     from precad.deployment.receipts import write as write_log
+    from precad.deployment.replies import reply_to
     from precad.deployment.task import Task, Training
     from precad.deployment.task import load as load_task
     from precad.deployment.transport import TransportError
@@ -26,6 +27,7 @@ __getattr__, __dir__ = public_names(
         "load_key": "precad.deployment.keys:load_private",
         "load_settings": "precad.deployment.config:load",
         "load_task": "precad.deployment.task:load",
+        "reply_to": "precad.deployment.replies",
         "write_log": "precad.deployment.receipts:write",
     },
 )
@@ -40,5 +42,6 @@ __all__ = [
     "load_key",
     "load_settings",
     "load_task",
+    "reply_to",
     "write_log",
 ]

@@ -4,7 +4,9 @@ Its state is one SQLite file. A round is counted, and the reply stored, before t
 this process or after a crash, it gives the same bytes.
 """
 
-from dataclasses import dataclass, replace
+import logging
+from contextlib import closing
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +14,36 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from precad.deployment import receipts, sealing
-from precad.deployment.disk import claim, connect, in_words, transaction
+from precad.deployment.data_file import Mark
+from precad.deployment.data_ledger import DataLedger, SpentError
+from precad.deployment.disk import OWNER, claim, connect, in_words, transaction
 from precad.deployment.keys import is_signed
 from precad.deployment.receipts import Events, Verdict
 from precad.deployment.task import Task
 from precad.errors import PrecadError, ProtocolError
 from precad.mpc.prg import Digest
 from precad.privacy import clipping
-from precad.privacy.ledger import Ledger
 from precad.protocol import digests, submission
 from precad.protocol.codec import Blob
 from precad.protocol.digests import model_digest
-from precad.protocol.messages import Header, Invitation, Sealed, Told, decode, encode
+from precad.protocol.messages import Head, Header, Invitation, Sealed, Told, decode, encode
 from precad.protocol.params import Round
+
+LOG = logging.getLogger("precad.client")
 
 
 class RefusedError(PrecadError):
     """What a client does not do, and why. Nothing was sent."""
+
+
+class ForGoodError(RefusedError):
+    """A refusal that no later attempt mends."""
+
+    exit_code = 1
+
+
+class SpentOutError(ForGoodError):
+    """A client that has taken part as often as it may."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +65,35 @@ class Client:
         name: Its name in the roster.
         key: Its signing key.
         path: The file of its state, which is made if it does not exist.
-        durable: False does not wait for the disk, for simulations.
+        durable: False does not wait for the disk, for simulations: in these the time of a reply need not be hidden.
+        data: The folder of its data set's ledger, of `precad data new`: every round that it joins is counted there too.
 
     Raises:
-        ValueError: The name or the key is not in the roster, or the task costs more than its budget.
+        ValueError: The name or the key is not in the roster, the task costs more than its budget, or it samples
+            records and names no reply time.
     """
 
-    def __init__(self, task: Task, name: str, key: Ed25519PrivateKey, path: Path, *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        key: Ed25519PrivateKey,
+        path: Path,
+        *,
+        durable: bool = True,
+        data: Path | None = None,
+    ) -> None:
         if name not in task.members:
             raise ValueError(f"{name} is not in the task's roster")
         if key.public_key().public_bytes_raw() != task.members[name].identity.key:
             raise ValueError(f"the key is not the one that the roster gives for {name}")
-        self.task, self.name, self._key = task, name, key
-        self._connection = connect(path, durable=durable)
+        if durable:
+            task.check_reply_time()
+        self.task, self.name, self._key, self._data = task, name, key, data
+        self._connection = connect(path, _SCHEMA, durable=durable)
         claim(self._connection, path, "state", task, name, _SCHEMA)
         with in_words():
-            self.ledger = Ledger(path, task.digest.hex(), task.terms, durable=durable)
+            self.ledger = task.open_ledger(path, durable=durable)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -74,14 +102,19 @@ class Client:
     def join(self, invitation: bytes, model: NDArray[np.float64]) -> Joined:
         """Check an invitation and the model that came with it, before any training.
 
+        A round that is joined is counted in the ledger of the data set, if there is one; asked again, it counts once.
+
         Raises:
-            RefusedError: One is not in order, or this client's budget is spent; nothing was counted or sent.
+            RefusedError: One is not in order, or a budget, this client's or its data's, is spent; nothing was counted
+                or sent.
+            StoreError: The ledger of the data set is not the one of before, or has forgotten something.
         """
         try:
             message = decode(invitation, Invitation)
             if message.task != self.task.digest:
                 raise ProtocolError("an invitation to another task than the one that was joined")
-            statement = sealing.model_statement(message.task, message.round, message.model)
+            nonces = digests.nonces(message.nonce_a, message.nonce_b)
+            statement = sealing.start_statement(message.task, message.round, message.model, nonces)
             both = ((self.task.server_a, message.signature_a), (self.task.server_b, message.signature_b))
             for server, signature in both:
                 if not is_signed(server.key, statement, signature):
@@ -93,33 +126,67 @@ class Client:
             raise RefusedError(str(error)) from None
         if not _is_model(model, message.model):
             raise RefusedError(f"the model is not the one that both servers signed for round {message.round}")
+        round_ = self.task.round(message.round, message.model, nonces)
         with in_words():
-            reply = self._answered(message.round, message.model)
+            reply = self._answered(round_)
         if reply is None:
             self._check_cap(message.round)
-        return Joined(self.task.round(message.round, message.model), sealing_a, sealing_b, reply)
+            self._count_for_the_data(message.round)
+        return Joined(round_, sealing_a, sealing_b, reply)
 
-    def answer(self, joined: Joined, update: NDArray[np.floating]) -> bytes:
+    def answer(self, joined: Joined, update: NDArray[np.floating], zeros: Sealed | None = None) -> bytes:
         """Clip an update to C, split, seal, count and store it. What was answered stays so.
+
+        An update that is not a finite vector of the model's length is replaced by zeros, and the log says so: a client
+        that stayed silent would tell of its records.
+
+        Args:
+            joined: What is answered.
+            update: Any float vector.
+            zeros: What to send if it cannot be sealed: training may have used up the process's memory, or its files.
 
         Returns:
             The reply for server A.
-
-        Raises:
-            RefusedError: The update holds a NaN or an infinity; nothing was counted or sent.
         """
-        bounds = self.task.bounds
         if joined.reply is not None:
             return joined.reply
         try:
-            x = clipping.encode_clipped(update, bounds.client_bound, bounds.fractional_bits)
-            sent = submission.submit(joined.round, self.name, x)
-        except ValueError as error:
-            raise RefusedError(f"the update cannot be sent: {error}") from None
+            sent = self.seal(joined, self._encoded(update))
+        except Exception:
+            if zeros is None:
+                raise
+            LOG.exception("an update of zeros is sent in place of one that cannot be sealed")
+            sent = zeros
+        return self._count_and_store(joined.round, decode(sent.header, Header), encode(sent))
+
+    def seal(self, joined: Joined, x: NDArray[np.int64]) -> Sealed:
+        """A submission of an update on the grid, split and sealed to both servers. Nothing is counted or stored."""
+        sent = submission.submit(joined.round, self.name, x, head=self._head())
         part_a = sealing.seal(joined.sealing_a, sent.part_a, sent.header, self.task.server_a)
         part_b = sealing.seal(joined.sealing_b, sent.part_b, sent.header, self.task.server_b)
-        reply = Sealed(Blob(sent.header), sealing.sign_header(self._key, sent.header), part_a, part_b)
-        return self._count_and_store(joined.round, decode(sent.header, Header), encode(reply))
+        return Sealed(Blob(sent.header), sealing.sign_header(self._key, sent.header), part_a, part_b)
+
+    def _encoded(self, update: NDArray[np.floating]) -> NDArray[np.int64]:
+        bounds = self.task.bounds
+        try:
+            x = clipping.encode_clipped(update, bounds.client_bound, bounds.fractional_bits)
+            if x.shape != (bounds.dim,):
+                raise ValueError(f"expected {bounds.dim} entries, got {x.size}")
+        except Exception as error:
+            LOG.error("an update of zeros is sent in place of one that cannot be: %s", error)
+            return np.zeros(bounds.dim, np.int64)
+        return x
+
+    def rehearsed(self) -> float | None:
+        """The seconds that a rehearsal of a round took; None before there was one."""
+        with in_words():
+            row = self._connection.execute("SELECT seconds FROM rehearsal").fetchone()
+        return None if row is None else float(row[0])
+
+    def note_rehearsal(self, seconds: float) -> None:
+        """Keep what a rehearsal took."""
+        with transaction(self._connection):
+            self._connection.execute("INSERT OR REPLACE INTO rehearsal VALUES (0, ?)", (seconds,))
 
     def hear(self, message: bytes) -> str:
         """The verdict on a submission that this client sent, if both servers signed it; it is logged once."""
@@ -133,13 +200,37 @@ class Client:
             raise RefusedError(f"a verdict on a submission that this client did not send in round {told.round}")
         events = replace(sent[0], kind=receipts.TOLD, next_model=told.next_model.hex(), verdicts=(own,))
         statement = receipts.verdict_statement(events, own)
-        for server, signature in ((self.task.server_a, told.signature_a), (self.task.server_b, told.signature_b)):
-            if not is_signed(server.key, statement, signature):
+        head = receipts.head_of(events)
+        signed = (
+            (self.task.server_a, told.signature_a, told.head_a),
+            (self.task.server_b, told.signature_b, told.head_b),
+        )
+        for server, signature, head_signature in signed:
+            if not (is_signed(server.key, statement, signature) and is_signed(server.key, head, head_signature)):
                 raise RefusedError(f"server {server.name} did not sign the verdict on round {told.round}")
         if len(sent) == 1:
+            heard = encode(Head(told.round, told.next_model, told.head_a, told.head_b))
             with transaction(self._connection):
                 self._append(events)
+                self._connection.execute("INSERT OR REPLACE INTO heard VALUES (0, ?)", (heard,))
         return told.verdict
+
+    def last_heard(self) -> int:
+        """The last round whose verdict this client knows; -1 if it knows of none."""
+        head = self._head()
+        return decode(head, Head).round if head else -1
+
+    def last_sent(self) -> int:
+        """The last round that this client has answered; -1 if there is none."""
+        with in_words():
+            (last,) = self._connection.execute("SELECT max(round) FROM sent").fetchone()
+        return -1 if last is None else int(last)
+
+    def _head(self) -> Blob:
+        """The last head that both servers signed, for the next header: a server that has forgotten it will notice."""
+        with in_words():
+            row = self._connection.execute("SELECT head FROM heard").fetchone()
+        return Blob(b"" if row is None else row[0])
 
     def participations(self) -> int:
         """In how many rounds this client has sent."""
@@ -158,16 +249,23 @@ class Client:
         line = receipts.next_line(None if last is None else last[0], events, self._key).as_text()
         self._connection.execute("INSERT INTO log (round, line) VALUES (?, ?)", (events.round, line))
 
-    def _answered(self, number: int, model: Digest) -> bytes | None:
-        """What was answered in this round, if it was; a round before the last is refused."""
-        last = self._connection.execute("SELECT round, model, reply FROM sent ORDER BY round DESC").fetchone()
-        if last is None or number > last[0]:
+    def _answered(self, round_: Round) -> bytes | None:
+        """What was answered in this round, if it was; a round before the last, or begun a second time, is refused."""
+        last = self._connection.execute("SELECT round, reply FROM sent ORDER BY round DESC").fetchone()
+        if last is None or round_.number > last[0]:
             return None
-        if number < last[0]:
-            raise RefusedError(f"round {number} is over: round {last[0]} was answered")
-        if model != last[1]:
-            raise RefusedError(f"round {number} was answered for another model")
-        return bytes(last[2])
+        if round_.number < last[0]:
+            raise RefusedError(
+                f"round {round_.number} is over: this client has answered round {last[0]}. If the servers have not "
+                "come so far, their stores were set back"
+            )
+        reply = bytes(last[1])
+        header = decode(decode(reply, Sealed).header, Header)
+        if (header.model, header.nonces) != (round_.model, round_.nonces):
+            raise RefusedError(
+                f"round {round_.number} was answered for another model, or under other nonces: a server began it twice"
+            )
+        return reply
 
     def _check_cap(self, number: int) -> None:
         cap = self.task.training.participations
@@ -175,7 +273,25 @@ class Client:
             spent = self.participations() >= cap
             counted = spent and any(entry.round == number for entry in self.ledger.entries())
         if spent and not counted:
-            raise RefusedError(f"this client has taken part {cap} times, which is its budget: it sits out")
+            raise SpentOutError(f"this client has taken part {cap} times, which is its budget: it sits out")
+
+    def _count_for_the_data(self, number: int) -> None:
+        """Count a round in the data set's ledger before training, so that nothing can stand against it afterwards."""
+        row = self._connection.execute("SELECT data, number, link FROM data").fetchone()
+        mark = None if row is None else Mark(*row)
+        if self._data is None:
+            if mark is not None:
+                raise RefusedError(f"this client's rounds are counted in the data set's ledger {mark.data}: name it")
+            return
+        with closing(DataLedger(self._data)) as ledger:
+            ledger.adopt(self.task, self.name, [entry.round for entry in self.ledger.entries()], mark)
+            try:
+                ledger.count(self.task, self.name, number)
+            except SpentError as error:
+                raise ForGoodError(str(error)) from None
+            finally:
+                with transaction(self._connection):
+                    self._connection.execute("INSERT OR REPLACE INTO data VALUES (0, ?, ?, ?)", astuple(ledger.mark()))
 
     def _count_and_store(self, round_: Round, header: Header, reply: bytes) -> bytes:
         """Count first: a crash in between costs nothing, as the same round is counted once.
@@ -188,11 +304,11 @@ class Client:
         task, model = round_.task.hex(), round_.model.hex()
         events = Events(task=task, round=round_.number, kind=receipts.SENT, model=model, verdicts=(verdict,))
         with transaction(self._connection):
-            known = self._answered(round_.number, round_.model)
+            known = self._answered(round_)
             if known is not None:
                 return known
             self._connection.execute("DELETE FROM sent")
-            self._connection.execute("INSERT INTO sent VALUES (?, ?, ?)", (round_.number, round_.model, reply))
+            self._connection.execute("INSERT INTO sent VALUES (?, ?)", (round_.number, reply))
             self._append(events)
         return reply
 
@@ -205,7 +321,13 @@ def _is_model(model: NDArray[np.float64], expected: Digest) -> bool:
 
 
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS sent (round INTEGER PRIMARY KEY, model BLOB NOT NULL, reply BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS rehearsal (id INTEGER PRIMARY KEY CHECK (id = 0), seconds REAL NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS data (
+        id INTEGER PRIMARY KEY CHECK (id = 0), data TEXT NOT NULL, number INTEGER NOT NULL, link TEXT NOT NULL)""",
+    "CREATE TABLE IF NOT EXISTS sent (round INTEGER PRIMARY KEY, reply BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS heard (id INTEGER PRIMARY KEY CHECK (id = 0), head BLOB NOT NULL)",
     """CREATE TABLE IF NOT EXISTS log (
         number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL, line TEXT NOT NULL)""",
 )
+BESIDE_LEDGER = (OWNER, *_SCHEMA)
+"""What a client's file holds beside its ledger."""

@@ -5,8 +5,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from precad import databases
 from precad.deployment.task import Task
 from precad.errors import PrecadError
+from precad.files import lock_file, make_folder, words_of
+from precad.privacy.ledger import SCHEMA as LEDGER
 from precad.privacy.ledger import LedgerError
 
 FULL = "the disk is full: nothing was lost, make room and try again"
@@ -16,40 +19,83 @@ class StoreError(PrecadError):
     """A file that cannot be written, or is not the store of this task and party."""
 
 
-def connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
+class BusyError(StoreError):
+    """A store that another process serves: nothing is wrong with what this one was given."""
+
+    exit_code = 1
+
+
+class DiskError(StoreError):
+    """A file that cannot be read or written now, as when the disk is full; what it holds is not at fault."""
+
+
+class SetBackError(StoreError):
+    """A server whose store was set back: it has forgotten what it revealed, and must not go on."""
+
+    def __init__(self, found: str) -> None:
+        self.found = found
+        super().__init__(
+            f"this server's store was set back, and must not be used: {found}. docs/deployment.md says what to do"
+        )
+
+
+def connect(path: Path, schema: Iterable[str], *, durable: bool = True) -> sqlite3.Connection:
     """A connection whose commits are on the disk when they return, to a file that its owner alone can read.
 
     Without ``durable`` they are the operating system's by then: they outlive the process, but not a power cut. Only
     a simulation, in which there is nothing to protect, may do without.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
+        make_folder(path.parent, private=True)
+        with in_words():
+            connection = databases.connect(path, (OWNER, *schema, *LEDGER), durable=durable, private=True)
+            for pragma in ("secure_delete = ON", "temp_store = MEMORY"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
-    with in_words():
-        connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
-        for pragma in ("journal_mode = WAL", synchronous, "secure_delete = ON", "temp_store = MEMORY"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+        raise StoreError(f"cannot write {path}: {words_of(error)}") from None
     return connection
+
+
+@contextmanager
+def exclusive(store: Path) -> Iterator[None]:
+    """Inside, no other process serves this store. However this one ends, the kernel lets go of the lock.
+
+    Looking into a store (:meth:`precad.deployment.store.Store.look`) needs no lock.
+    """
+    path = store.with_name(f"{store.name}.lock")
+    try:
+        lock = lock_file(path, private=True)
+    except BlockingIOError:
+        raise BusyError(f"another process serves {store}, and holds {path}: there can be only one") from None
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {words_of(error)}") from None
+    with lock:
+        yield
 
 
 def claim(connection: sqlite3.Connection, path: Path, kind: str, task: Task, party: str, schema: Iterable[str]) -> None:
     """Make a file a party's own in a task, once the task's budget was checked; or find that it is."""
-    owner = f"{party} in task {task.digest.hex()}"
     with transaction(connection):
-        for statement in (_OWNER, *schema):
+        for statement in (OWNER, *schema):
             connection.execute(statement)
-        stored = connection.execute("SELECT name FROM owner").fetchone()
-        if stored is None:
+        if not check_owner(connection, path, kind, task, party):
             task.check_budget()
-            connection.execute("INSERT INTO owner VALUES (0, ?)", (owner,))
-    if stored is not None and stored[0] != owner:
-        raise StoreError(f"{path} is the {kind} of {stored[0]}, not of {owner}")
+            connection.execute("INSERT INTO owner VALUES (0, ?)", (_owner(task, party),))
 
 
-_OWNER = "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)"
+def check_owner(connection: sqlite3.Connection, path: Path, kind: str, task: Task, party: str) -> bool:
+    """Whether a file is a party's own in a task, or nobody's yet; another's is a :class:`StoreError`."""
+    stored = connection.execute("SELECT name FROM owner").fetchone()
+    if stored is not None and stored[0] != _owner(task, party):
+        raise StoreError(f"{path} is the {kind} of {stored[0]}, not of {_owner(task, party)}")
+    return stored is not None
+
+
+def _owner(task: Task, party: str) -> str:
+    return f"{party} in task {task.digest.hex()}"
+
+
+OWNER = "CREATE TABLE IF NOT EXISTS owner (id INTEGER PRIMARY KEY CHECK (id = 0), name TEXT NOT NULL)"
 
 
 @contextmanager
@@ -73,4 +119,4 @@ def in_words() -> Iterator[None]:
         yield
     except (sqlite3.DatabaseError, LedgerError) as error:
         words = FULL if "disk is full" in str(error) else str(error)
-        raise StoreError(f"the store cannot be read or written: {words}") from error
+        raise DiskError(f"the store cannot be read or written: {words}") from error

@@ -6,6 +6,7 @@ from precad.deployment.server import Server
 from precad.deployment.store import Pin, RoundRow, Status
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError, Rejected
+from precad.protocol import digests
 from precad.protocol.codec import Blob
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import Batch, Begin, Begun, Relayed, decode, encode
@@ -21,14 +22,29 @@ class HelperServer(Server):
 
     def exchange(self, round_: int, what: Exchange, body: bytes) -> bytes:
         """The answer to a message of A: the same bytes to the same message, a ``ProtocolError`` to another."""
-        if what is Exchange.BEGIN:
-            return self._begin(round_, body)
-        if what is Exchange.SUBMISSIONS:
-            return self._submissions(round_, body)
-        if what not in self.exchanges():
-            raise ProtocolError(f"this task has no exchange of {what.value}")
-        self.take(round_, what, body)
-        return self.own(round_, what)
+        with self.lock:
+            if what is Exchange.BEGIN:
+                return self._begin(round_, body)
+            if what is Exchange.SUBMISSIONS:
+                return self._submissions(round_, body)
+            if what not in self.exchanges():
+                raise ProtocolError(f"this task has no exchange of {what.value}")
+            self.take(round_, what, body)
+            return self.own(round_, what)
+
+    def abandon_round(self) -> int:
+        """Give up the current round, if A cannot have let its noisy share out: A does so only with B's tally."""
+        with self.lock:
+            row = self.last()
+            if row is None:
+                raise ProtocolError("no round is under way")
+            if row.status is Status.CLOSED and self.taken(row.number, Exchange.TALLY):
+                raise ProtocolError(
+                    f"round {row.number} is tallied, and server {self.peer.name} may have opened its share: it can "
+                    "only be finished"
+                )
+            self.abandon(row)
+            return row.number
 
     def _begin(self, number: int, body: bytes) -> bytes:
         begin = decode(body, Begin)
@@ -36,9 +52,9 @@ class HelperServer(Server):
             raise ProtocolError(f"server {self.peer.name} runs another task: compare `precad task digest`")
         if begin.round != number:
             raise ProtocolError(f"a message about round {begin.round} sent for round {number}")
-        statement = sealing.model_statement(begin.task, number, begin.model)
+        statement = sealing.start_statement(begin.task, number, begin.model, begin.nonce)
         if not is_signed(self.peer.key, statement, begin.signature):
-            raise ProtocolError(f"server {self.peer.name} did not sign the model")
+            raise ProtocolError(f"server {self.peer.name} did not sign the model and its nonce")
         row = self.last()
         if row is None or row.number != number:
             row = self._begin_anew(number, begin)
@@ -49,7 +65,7 @@ class HelperServer(Server):
         if begin.model != own:
             raise ProtocolError(
                 f"server {self.peer.name} starts round {number} from model {begin.model.hex()[:16]}…, "
-                f"server {self.identity.name} has {own.hex()[:16]}…"
+                f"server {self.identity.name} has {own.hex()[:16]}…: one of them may have a store that was set back"
             )
         return self.begin(number, self.within_cap(frozenset(begin.selected)))
 
@@ -61,9 +77,11 @@ class HelperServer(Server):
                 raise ProtocolError(f"round {row.number} was begun from another model, or is over")
             announced = Blob(self.epoch_key(row.number).announced)
             selected = tuple(sorted(row.selected.intersection(begin.selected)))
-            signature = self.sign_model(row)
-            known = encode(Begun(self.task.digest, row.number, row.model, signature, selected, announced))
-            self.store.pin(row.number, {Pin.BEGIN: body, Pin.BEGUN: known})
+            own = self.commitment(row)
+            nonces = digests.nonces(begin.nonce, own)
+            signature = self.sign_start(row, nonces)
+            known = encode(Begun(self.task.digest, row.number, row.model, own, signature, selected, announced))
+            self.store.pin(row.number, {Pin.BEGIN: body, Pin.BEGUN: known, Pin.NONCES: nonces})
         self.store.pin(row.number, {Pin.BEGIN: body})
         return known
 

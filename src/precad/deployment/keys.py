@@ -8,9 +8,9 @@ import base64
 import datetime
 import hashlib
 import json
+import os
 import re
 import ssl
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,12 +19,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from precad.files import write_file
+from precad.files import is_open_to_others, make_folder, open_to_read, read_bytes, words_of, write_file
 from precad.mpc.prg import Digest, check_name, digest
 from precad.protocol.codec import Blob
-from precad.tables import build, parse_json
+from precad.tables import build, read_json
 
-KEY_BYTES = 32
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
+MOST_KEY = 1 << 16
+"""Bytes of a private key's file."""
 CERTIFICATE_YEARS = 10
 
 
@@ -36,7 +38,7 @@ class Identity:
     key: bytes
     """Its Ed25519 public key."""
     certificate: bytes = b""
-    """A server's TLS certificate (DER): the other server accepts this one and no other."""
+    """Its TLS certificate (DER): others accept this one and no other. A client that has none takes part by Flower."""
 
     def __post_init__(self) -> None:
         check_party(self.name)
@@ -81,29 +83,23 @@ class OwnKeys:
     identity: Identity
     signing: Ed25519PrivateKey = field(repr=False)
     tls: ec.EllipticCurvePrivateKey | None = field(default=None, repr=False)
-    """A server's, of its certificate."""
+    """Of its certificate."""
 
     @classmethod
-    def of_client(cls, name: str) -> "OwnKeys":
-        """New keys of a client."""
-        signing = Ed25519PrivateKey.generate()
-        return cls(Identity(name, signing.public_key().public_bytes_raw()), signing)
-
-    @classmethod
-    def of_server(cls, name: str, now: datetime.datetime) -> "OwnKeys":
-        """New keys of a server, with a certificate that is valid from now on."""
+    def new(cls, name: str, now: datetime.datetime) -> "OwnKeys":
+        """New keys of a server or a client, with a certificate that is valid from now on."""
         check_party(name)
         signing, tls = Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
         return cls(Identity(name, signing.public_key().public_bytes_raw(), _self_signed(name, tls, now)), signing, tls)
 
     def save(self, folder: Path, *, durable: bool = True) -> Identity:
-        """Write NAME.key and NAME.pub, and of a server NAME.tls.key and NAME.tls.pem. No file is overwritten."""
+        """Write NAME.key, NAME.tls.key, NAME.tls.pem and NAME.pub. No file is overwritten."""
         private = {"key": _pem(self.signing)}
         public = {"pub": (json.dumps(self.identity.as_json(), indent=2) + "\n").encode()}
         if self.tls is not None:
             private["tls.key"] = _pem(self.tls)
             public["tls.pem"] = ssl.DER_cert_to_PEM_cert(self.identity.certificate).encode()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, private=True)
         for ending, data in (private | public).items():
             path = folder / f"{self.identity.name}.{ending}"
             try:
@@ -116,21 +112,33 @@ class OwnKeys:
 def load_public(path: Path) -> Identity:
     """The party of a public file."""
     try:
-        return build(IdentityTable, parse_json(path.read_text()), "a party").identity()
+        identity = build(IdentityTable, read_json(path), "a party").identity()
+        if identity.certificate:
+            check_certificate(identity)
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+        raise ValueError(f"cannot read {path}: {words_of(error)}") from None
     except ValueError as error:
         raise ValueError(f"{path} is not a public key file: {error}") from None
+    return identity
+
+
+def check_certificate(identity: Identity) -> None:
+    """Refuse bytes that are not one certificate."""
+    from cryptography import x509  # slow to load
+
+    try:
+        x509.load_der_x509_certificate(identity.certificate)
+    except ValueError:
+        raise ValueError(f"the certificate of {identity.name} cannot be read") from None
 
 
 def load_private(path: Path) -> Ed25519PrivateKey:
     """The key of a private file, which nobody but its owner may be able to read."""
     try:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise ValueError(f"{path} can be read by others than its owner: chmod 600 it, and make a new key if unsure")
-        raw = path.read_bytes()
+        check_secret(path)
+        raw = read_bytes(path, MOST_KEY)
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+        raise ValueError(f"cannot read {path}: {words_of(error)}") from None
     try:
         key = serialization.load_pem_private_key(raw, None)
     except (ValueError, TypeError):
@@ -138,6 +146,19 @@ def load_private(path: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(f"{path} is not an Ed25519 private key")
     return key
+
+
+def check_secret(path: Path) -> None:
+    """Refuse a key's file that anybody but this user can read.
+
+    Its folder is not looked at: who can write there can put another file in its place, which is not the task's key.
+    """
+    with open_to_read(path) as file:
+        found = os.fstat(file.fileno())
+    if is_open_to_others(found):
+        raise ValueError(f"{path} can be read by others than its owner: chmod 600 it, and make a new key if unsure")
+    if os.geteuid() not in (0, found.st_uid) and found.st_uid != 0:
+        raise ValueError(f"{path} belongs to another user, who can read it: make a new key, and a new task")
 
 
 def sign(key: Ed25519PrivateKey, statement: Digest) -> Blob:
@@ -162,7 +183,7 @@ def _pem(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
 
 def _self_signed(name: str, key: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> bytes:
     """A certificate (DER) that certifies nobody else: it is pinned, not looked up by host name."""
-    from cryptography import x509  # slow to load, and of no use to a client
+    from cryptography import x509  # slow to load
     from cryptography.hazmat.primitives import hashes
 
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

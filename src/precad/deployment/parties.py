@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.deployment import kit
+from precad.deployment import config, kit
 from precad.deployment.keys import OwnKeys
 from precad.deployment.task import Member, Task, Training
 from precad.protocol.digests import model_digest
@@ -49,11 +49,11 @@ class Parties:
             training: The constants of the run.
             records: Each client's name, and how many records it declares.
             servers: The names of servers A and B.
-            now: From when on the servers' certificates are valid; if not given, from this moment.
+            now: From when on the certificates are valid; if not given, from this moment.
         """
         now = now or datetime.datetime.now(datetime.UTC)
-        own = {role: OwnKeys.of_server(name, now) for role, name in zip(Role, servers, strict=True)}
-        clients = {name: OwnKeys.of_client(name) for name in sorted(records)}
+        own = {role: OwnKeys.new(name, now) for role, name in zip(Role, servers, strict=True)}
+        clients = {name: OwnKeys.new(name, now) for name in sorted(records)}
         task = Task(
             bounds=replace(bounds, clients=max(1, len(clients))),
             training=training,
@@ -70,12 +70,20 @@ class Parties:
             each.save(folder, durable=False)
         self.task.save(folder / "task.json")
 
-    def save_apart(self, folder: Path, port: int) -> None:
-        """Give each party a folder of its own, named after it, with its keys and its kit; B listens on the loopback."""
+    def save_apart(self, folder: Path, port: int, *, clients_port: int = 0) -> None:
+        """Give each party a folder of its own, named after it, with its keys and its kit; both servers have begun.
+
+        Args:
+            folder: Where the folders go.
+            port: Where B listens, on the loopback.
+            clients_port: Where A listens for native clients; 0 for none.
+        """
         for each in (*self.servers.values(), *self.clients.values()):
             each.save(folder / each.identity.name)
         self.task.save(folder / "task.json")
         for role, each in self.servers.items():
-            kit.server(self.task, self.model, role, folder / each.identity.name, host="127.0.0.1", port=port)
+            own = folder / each.identity.name
+            kit.server(self.task, self.model, role, own, host="127.0.0.1", port=port, clients_port=clients_port)
+            config.load(own / kit.settings_name(role)).begin()
         for name in self.clients:
-            kit.client(self.task, name, folder / name)
+            kit.client(self.task, name, folder / name, door=f"127.0.0.1:{clients_port or kit.CLIENTS_PORT}")

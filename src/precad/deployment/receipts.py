@@ -2,7 +2,7 @@
 
 A line holds the events of a round, the link H(link before, events), the party's signature of the link and, at a server,
 the other server's signature of the same events. A server's line names the closed set and its verdicts; a client's line
-names itself alone: a list of participants in clients' hands would void what hiding them earns (PROTOCOL §7a, §10).
+names itself alone: if clients had the list of participants, what hiding them earns would be lost (PROTOCOL §7a, §10).
 """
 
 import json
@@ -18,12 +18,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from precad.deployment.keys import Identity, is_signed, sign
 from precad.deployment.task import Task
 from precad.errors import PrecadError
+from precad.files import check_own, open_to_append, open_to_read, read_text, words_of
 from precad.mpc.prg import Digest, digest
-from precad.protocol.codec import Blob
-from precad.protocol.messages import Told, encode
+from precad.protocol.messages import Receipt, Told, encode
 from precad.tables import build, parse_json
 
 _CHUNK = 1 << 16
+MOST_LOG = 1 << 32
+"""Bytes of a log's file."""
 OPENED, ABANDONED, SENT, TOLD = "opened", "abandoned", "sent", "told"
 VALID = "valid"
 
@@ -86,13 +88,27 @@ def verdict_statement(events: Events, verdict: Verdict) -> Digest:
     return digest(b"precad verdict", *(text.encode() for text in texts))
 
 
-def tell(events: Events, key: Ed25519PrivateKey, theirs: Iterable[Blob]) -> dict[str, bytes]:
-    """What A tells each client of the closed set: its own verdict, signed by both servers."""
-    task, next_model = Digest(bytes.fromhex(events.task)), Digest(bytes.fromhex(events.next_model))
+def head_statement(task: Digest, round_: int, next_model: Digest) -> Digest:
+    """What a server signs when a round is over. A client shows it in its next header: who signed cannot forget it."""
+    return digest(b"precad head", task, round_.to_bytes(8, "little"), next_model)
+
+
+def head_of(events: Events) -> Digest:
+    """The head's statement of a round that was opened."""
+    return head_statement(_digest(events.task), events.round, _digest(events.next_model))
+
+
+def tell(events: Events, key: Ed25519PrivateKey, theirs: Receipt) -> dict[str, bytes]:
+    """What A tells each client of the closed set: its own verdict and the head, signed by both servers."""
+    task, next_model, heads = (
+        _digest(events.task),
+        _digest(events.next_model),
+        (sign(key, head_of(events)), theirs.head),
+    )
     messages = {}
-    for verdict, statement, signature in zip(events.verdicts, events.statements(), theirs, strict=True):
-        header, own = Digest(bytes.fromhex(verdict.header)), sign(key, statement)
-        told = Told(task, events.round, verdict.client, header, verdict.verdict, next_model, own, signature)
+    for verdict, statement, signature in zip(events.verdicts, events.statements(), theirs.verdicts, strict=True):
+        header, own = _digest(verdict.header), sign(key, statement)
+        told = Told(task, events.round, verdict.client, header, verdict.verdict, next_model, own, signature, *heads)
         messages[verdict.client] = encode(told)
     return messages
 
@@ -118,7 +134,7 @@ def parse_events(text: bytes) -> Events:
 
 def write(path: Path, log: Sequence[str]) -> None:
     """Bring a log's file up to date; whole lines that are in it stay as they are."""
-    with path.open("ab+") as file:
+    with open_to_append(path, private=True) as file:
         file.seek(0)
         written = file.read()
         file.truncate(written.rfind(b"\n") + 1)
@@ -127,17 +143,27 @@ def write(path: Path, log: Sequence[str]) -> None:
 
 def extend(path: Path, log_after: Callable[[int], list[str]]) -> None:
     """Bring a server's file up to date with what its log holds after the last whole line: the file may be long."""
-    with path.open("ab+") as file:
+    with open_to_append(path, private=True) as file:
         last = _cut_to_whole_lines(file)
         file.writelines(line.encode() + b"\n" for line in log_after(-1 if last is None else last.events.round))
+
+
+def last_line(path: Path) -> Line | None:
+    """The last whole line of a log's file, which is not changed; None if there is none."""
+    try:
+        check_own(path)
+        with open_to_read(path) as file:
+            return _last_whole_line(file)[1]
+    except FileNotFoundError:
+        return None
 
 
 def read(path: Path) -> list[str]:
     """The lines of a log's file."""
     try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from None
+        return read_text(path, MOST_LOG).splitlines()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {words_of(error)}") from None
 
 
 def owner(log: Sequence[str]) -> str:
@@ -231,7 +257,14 @@ def _client_fault(events: Events, opened: Events | None, found: Verdict | None) 
 
 
 def _cut_to_whole_lines(file: BinaryIO) -> Line | None:
-    """Cut off a last line that was not written to its end; the last whole one, read from the end of the file."""
+    """Cut off a last line that was not written to its end; the last whole one."""
+    length, line = _last_whole_line(file)
+    file.truncate(length)
+    return line
+
+
+def _last_whole_line(file: BinaryIO) -> tuple[int, Line | None]:
+    """The length of all whole lines, and the last of them, read from the end of the file."""
     end, tail = file.seek(0, os.SEEK_END), b""
     start = end
     while start > 0 and tail.count(b"\n") < 2:
@@ -239,13 +272,16 @@ def _cut_to_whole_lines(file: BinaryIO) -> Line | None:
         file.seek(start)
         tail = file.read(end - start)
     whole = tail[: tail.rfind(b"\n") + 1]
-    file.truncate(start + len(whole))
     lines = whole.splitlines()
-    return parse(lines[-1].decode()) if lines else None
+    return start + len(whole), parse(lines[-1].decode()) if lines else None
 
 
 def _opened(events: list[Events]) -> list[tuple[int, Events]]:
     return [(number, event) for number, event in enumerate(events, 1) if event.kind == OPENED]
+
+
+def _digest(hexadecimal: str) -> Digest:
+    return Digest(bytes.fromhex(hexadecimal))
 
 
 def _link(previous: str, events: Events) -> Digest:

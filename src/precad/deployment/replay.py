@@ -1,8 +1,10 @@
 """One round of one server, replayed from what its store holds (PROTOCOL §4, §6).
 
-States are functions of the round, the kept submissions and the pinned messages; each is computed when it is needed and
-is the same whenever it is. What is drawn is pinned before it is sent: the nonce with the other's list, and the noisy
-share itself. The seed of the noise is never written. Nothing is sent that rests on anything but the disk.
+States are functions of the round, the kept submissions and the pinned messages. Each is computed on demand, always
+with the same result. What is random comes from one secret, which is on the disk before the round's first message: the
+nonce, which this server has committed to, and the noise of each outcome. So a disk that is set back to within the
+round gives the same challenge, and the same noise to the same sum; one that is set back further gives another nonce,
+under which no server takes the submissions. Everything that a sent message depends on is on the disk first.
 """
 
 import json
@@ -15,12 +17,14 @@ from precad.deployment import receipts
 from precad.deployment.disk import in_words
 from precad.deployment.keys import is_signed, sign
 from precad.deployment.receipts import Events, Verdict
-from precad.deployment.store import Pin, RoundRow, Status, Store, digest_of_theirs
+from precad.deployment.rewind import Anchor
+from precad.deployment.store import Kept, Pin, RoundRow, Status, Store, digest_of_theirs
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError
-from precad.mpc import fixed_point
-from precad.mpc.prg import digest
+from precad.mpc import fixed_point, sharing
+from precad.mpc.cores import each_on_usable_cores, on_usable_cores
+from precad.mpc.prg import Digest, digest
 from precad.mpc.secret import Secret
 from precad.mpc.single_use import Pins
 from precad.privacy.ledger import Ledger
@@ -31,19 +35,28 @@ from precad.protocol.messages import Batch, Check, Close, Header, NoisyShare, No
 from precad.protocol.params import Validation
 from precad.protocol.states import Agreed, Checking, Collecting, Opened, Revealed, Role, Tallied
 from precad.protocol.update import Model, next_model
+from precad.tables import parse_json
 
 
 class Replay:
     """A round's messages, own and taken."""
 
     def __init__(
-        self, task: Task, role: Role, key: Ed25519PrivateKey, store: Store, ledger: Ledger, row: RoundRow
+        self,
+        task: Task,
+        role: Role,
+        key: Ed25519PrivateKey,
+        store: Store,
+        ledger: Ledger,
+        row: RoundRow,
+        anchor: Anchor | None,
     ) -> None:
         self._task, self._role, self._key, self._store, self._ledger = task, role, key, store, ledger
-        self.number, self._model = row.number, row.model
-        self.round = task.round(row.number, row.model)
+        self.number, self._model, self._anchor = row.number, row.model, anchor
+        self.round = task.round(row.number, row.model, Digest(self._need(Pin.NONCES)))
         self.headers = {client: decode(raw, Header) for client, raw in store.headers(row.number).items()}
         self.collecting = Collecting(self.round, role, row.selected)
+        self._at_once = sharing.at_once(self.round.params.dim)
 
     def own(self, what: Exchange) -> bytes:
         """This server's message. Once the round is opened, what came before the noisy share is erased."""
@@ -87,13 +100,13 @@ class Replay:
         if (peer.task, peer.round) != (self.round.task, self.number):
             raise ProtocolError("the other server closes another task or round")
         self._own_close()
-        self._store.pin(self.number, pins | {Pin.THEIR_CLOSE: message, Pin.OWN_NONCE: Secret.fresh().value})
+        self._store.pin(self.number, pins | {Pin.THEIR_CLOSE: message})
 
     @cached_property
     def _agreed(self) -> Agreed:
-        peer, nonce = decode(self._need(Pin.THEIR_CLOSE), Close), Secret(self._need(Pin.OWN_NONCE))
+        peer = decode(self._need(Pin.THEIR_CLOSE), Close)
         closing, _ = states.close(self.collecting, self.headers.values())
-        return states.agree(closing, peer, nonce)[0]
+        return states.agree(closing, peer, own_nonce(self._store, self.number))[0]
 
     def _take_nonce(self, message: bytes, pins: dict[str, bytes]) -> None:
         states.challenge(self._agreed, decode(message, Nonce))
@@ -107,8 +120,11 @@ class Replay:
     def _own_checks(self) -> bytes:
         clients = sorted(self._checking.headers)
         kept = self._store.kept(self.number, clients)
-        accepted = (states.restore(self._checking, each.client, each.part) for each in kept)
-        return encode(Batch(tuple(Blob(encode(states.check(self._checking, each))) for each in accepted)))
+
+        def check(each: Kept) -> Blob:
+            return Blob(encode(states.check(self._checking, states.restore(self._checking, each.client, each.part))))
+
+        return encode(Batch(tuple(on_usable_cores(check, kept, self._at_once))))
 
     def _take_checks(self, message: bytes, pins: dict[str, bytes]) -> None:
         own, theirs = decode(self._own_checks, Batch).items, decode(message, Batch).items
@@ -125,25 +141,27 @@ class Replay:
     def _judged(self) -> Checking:
         if self.round.params.validation is Validation.NONE:
             return self._checking
-        return states.conclude(self._checking, json.loads(self._need(Pin.VALID)))
+        return states.conclude(self._checking, parse_json(self._need(Pin.VALID)))
 
     def _own_tally(self) -> bytes:
         known = self._store.pinned(self.number, Pin.OWN_TALLY)
         if known is not None:
             return known
         judged = self._judged
+        self._task.check_minimum(len(judged.valid))
         kept = self._store.kept(self.number, sorted(judged.valid))
-        accepted = (states.restore(judged, each.client, each.part) for each in kept)
-        tallied, tally = states.aggregate(judged, accepted, Secret.fresh())
-        share = encode(NoisyShare(tally.outcome, tallied.share))
-        self._store.pin(self.number, {Pin.OWN_TALLY: encode(tally), Pin.OWN_SHARE: share})
+        accepted = each_on_usable_cores(
+            lambda each: states.restore(judged, each.client, each.part), kept, self._at_once
+        )
+        tallied, tally = states.aggregate(judged, accepted, own_noise(self._store, self.number, states.outcome(judged)))
+        self._store.pin(self.number, {Pin.OWN_TALLY: encode(tally), Pin.OWN_SHARE: encode(tallied.opening)})
         return encode(tally)
 
     @cached_property
     def _tallied(self) -> Tallied:
         tally = decode(self._need(Pin.OWN_TALLY), Tally)
         own = decode(self._need(Pin.OWN_SHARE), NoisyShare, share=self.round.params.dim)
-        return Tallied(self._judged.valid, self._judged.rejected, tally, own.share, Pins())
+        return Tallied(self.round, self._judged.valid, self._judged.rejected, tally, own, Pins())
 
     def _take_tally(self, message: bytes, pins: dict[str, bytes]) -> None:
         self._own_tally()
@@ -158,6 +176,9 @@ class Replay:
         """The noisy share. There is no way back from here, and the budget of all in it is charged before it leaves."""
         self._need(Pin.THEIR_TALLY)
         status = self._status()
+        if status is Status.CLOSED and self._anchor is not None:
+            self._anchor.compare(self._store)
+            self._anchor.mark(self.number, self._revealed.opening.outcome)
         if status is Status.CLOSED:
             self._store.advance(self.number, Status.REVEALED)
         if status in (Status.CLOSED, Status.REVEALED):
@@ -195,7 +216,7 @@ class Replay:
             model=self._model.hex(),
             next_model=next_model,
             closed=self._judged.closed.hex(),
-            outcome=self._revealed.outcome.hex(),
+            outcome=self._revealed.opening.outcome.hex(),
             verdicts=tuple(verdicts),
         )
 
@@ -203,7 +224,8 @@ class Replay:
         events = receipts.parse_events(self._need(Pin.EVENTS))
         verdicts = tuple(sign(self._key, statement) for statement in events.statements())
         signature = sign(self._key, events.digest)
-        return encode(Receipt(self.round.task, self.number, events.digest, signature, verdicts))
+        head = sign(self._key, receipts.head_of(events))
+        return encode(Receipt(self.round.task, self.number, events.digest, signature, verdicts, head))
 
     def _take_receipt(self, message: bytes, pins: dict[str, bytes]) -> None:
         events, theirs = receipts.parse_events(self._need(Pin.EVENTS)), decode(message, Receipt)
@@ -216,8 +238,10 @@ class Replay:
         signed = zip(statements, theirs.verdicts, strict=False)
         if len(theirs.verdicts) != len(statements) or not all(is_signed(peer.key, *each) for each in signed):
             raise ProtocolError(f"verdicts that server {peer.name} did not sign")
+        if not is_signed(peer.key, receipts.head_of(events), theirs.head):
+            raise ProtocolError(f"a head that server {peer.name} did not sign")
         line = receipts.next_line(self._store.last_line(), events, self._key, theirs.signature)
-        told = receipts.tell(events, self._key, theirs.verdicts) if self._role is Role.A else {}
+        told = receipts.tell(events, self._key, theirs) if self._role is Role.A else {}
         self._store.settle(self.number, line.as_text(), pins, told)
 
     def _need(self, what: Pin) -> bytes:
@@ -231,3 +255,20 @@ class Replay:
         if row is None or row.number != self.number:
             raise ProtocolError(f"round {self.number} is not the current round")
         return row.status
+
+
+def own_nonce(store: Store, number: int) -> Secret:
+    """This server's half of the challenge of a round that is not over."""
+    return Secret(digest(b"precad own nonce", _secret(store, number)))
+
+
+def own_noise(store: Store, number: int, outcome: Digest) -> Secret:
+    """The seed of this server's noise over what is about to be opened: another sum would have another noise."""
+    return Secret(digest(b"precad own noise", _secret(store, number), outcome))
+
+
+def _secret(store: Store, number: int) -> bytes:
+    secret = store.pinned(number, Pin.DRAWN)
+    if secret is None:
+        raise ProtocolError(f"round {number} is over, and this server's secret of it erased")
+    return secret

@@ -8,19 +8,25 @@ import json
 import math
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from precad.databases import look, typed
 from precad.deployment import config as settings
 from precad.deployment import receipts
+from precad.deployment.store import BESIDE_LEDGER, LOG
 from precad.deployment.task import Participants, Task
 from precad.errors import Reason
+from precad.files import words_of
 from precad.privacy.epsilon import epsilon
-from precad.privacy.ledger import LedgerError, LedgerView, connect_to_read, view
+from precad.privacy.ledger import SCHEMA as LEDGER
+from precad.privacy.ledger import LedgerError, read_verified
 from precad.privacy.terms import Adversary
 from precad.report.run import About, ReportError, RoundFigures, Run, Source, as_text
+from precad.report.statement import Statement
 from precad.settings import Hyperparameters, RunConfig, TaskConfig
+from precad.tables import finite
 
 FIGURES = 12
 """ε is computed after at most this number of rounds, which are spread evenly."""
@@ -41,13 +47,16 @@ def read_server(place: Path) -> Run:
     task, store = config.load_task(), config.store
     if not store.is_file():
         raise ReportError(f"there is no store at {store}: the server has not run yet")
-    ledger = view(store)
-    valid = {number: json.loads(names) for number, names in ledger.rounds}
+    ledger = read_verified(store, BESIDE_LEDGER)
+    valid = {entry.round: entry.participants for entry in ledger.entries()}
     # The ledger is read first: a round that is opened meanwhile is in the log alone, and is shown the next time.
     opened = [events for events in _log(store) if events.kind == receipts.OPENED and events.round in valid]
     hidden = task.training.participants is Participants.HIDDEN
     rounds = [_round(number, events, hidden=hidden) for number, events in enumerate(opened, 1)]
-    sent = tuple((number, json.dumps([item.client for item in each.verdicts])) for number, each in enumerate(opened))
+    sent = tuple(
+        (number, json.dumps([item.client for item in each.verdicts]), ledger.last_link)
+        for number, each in enumerate(opened)
+    )
     return Run(
         name=place.resolve().parent.name,
         config=_config(task),
@@ -56,20 +65,54 @@ def read_server(place: Path) -> Run:
         rounds=tuple(_with_costs(task, rounds, [valid[events.round] for events in opened], hidden=hidden)),
         summary=None,
         about=About(versions={}, parameters=task.bounds.dim, clients=None if hidden else tuple(task.members)),
-        ledger=None if hidden else LedgerView(ledger.terms, sent, ledger.last_link),
+        ledger=None if hidden else replace(ledger, rows=sent),
         config_digest=task.digest.hex(),
         hidden=hidden,
         simulated=False,
     )
 
 
+def task_statement(task: Task, log: Sequence[str], clients: Mapping[str, Sequence[str]]) -> Statement:
+    """What a task has cost, from a server's log and clients' logs that were audited.
+
+    A client counts the rounds that it sent in, a server those that it opened: the larger number is taken. Where the
+    task hides its participants it is the cap, which tells nothing.
+    """
+    opened = [events for events in (receipts.parse(line).events for line in log) if events.kind == receipts.OPENED]
+    counts = Counter(item.client for events in opened for item in events.verdicts if item.verdict == receipts.VALID)
+    for name, lines in clients.items():
+        sent = {
+            events.round for events in (receipts.parse(line).events for line in lines) if events.kind == receipts.SENT
+        }
+        counts[name] = max(counts[name], len(sent))
+    hidden = task.training.participants is Participants.HIDDEN
+    most = task.training.participations if hidden else max(counts.values(), default=0)
+    return Statement(
+        name="of two servers",
+        digest=task.digest.hex(),
+        training=_config(task).training,
+        terms=task.terms,
+        rounds=len(opened),
+        participations=most,
+        costs={each: finite(epsilon(task.terms, each, most)) for each in Adversary},
+        private=True,
+        differences=0,
+        simulated=False,
+        hidden=hidden,
+    )
+
+
 def _log(store: Path) -> list[receipts.Events]:
     try:
-        with closing(connect_to_read(store)) as connection:
-            lines = [line for (line,) in connection.execute("SELECT line FROM log ORDER BY number")]
-        return [receipts.parse(line).events for line in lines]
-    except (sqlite3.Error, ValueError) as error:
-        raise LedgerError(f"{store} is not a server's store that can be read: {error}") from None
+        lines = look(
+            store,
+            LOG,
+            lambda connection: typed("a line", connection.execute("SELECT line FROM log ORDER BY number"), str),
+            (*BESIDE_LEDGER, *LEDGER),
+        )
+        return [receipts.parse(line).events for (line,) in lines]
+    except (sqlite3.Error, OSError, ValueError) as error:
+        raise LedgerError(f"{store} is not a server's store that can be read: {words_of(error)}") from None
 
 
 def _round(number: int, events: receipts.Events, *, hidden: bool) -> RoundFigures:
@@ -78,7 +121,9 @@ def _round(number: int, events: receipts.Events, *, hidden: bool) -> RoundFigure
     return RoundFigures(round=number, selected=selected, rejected={} if hidden else bad, seconds={})
 
 
-def _with_costs(task: Task, rounds: list[RoundFigures], valid: list[list[str]], *, hidden: bool) -> list[RoundFigures]:
+def _with_costs(
+    task: Task, rounds: list[RoundFigures], valid: list[tuple[str, ...]], *, hidden: bool
+) -> list[RoundFigures]:
     """Add ε to some rounds, the last one among them: that of the client ``valid`` most often, or of the cap."""
     counts, shown = Counter[str](), list(rounds)
     last, step = len(rounds) - 1, math.ceil(len(rounds) / FIGURES) or 1

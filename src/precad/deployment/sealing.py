@@ -1,4 +1,4 @@
-"""What a client seals to one server, so that the other, which carries it, can deliver or drop it, no more.
+"""What a client seals to one server. A carries the part for B: it can deliver or drop it, but not read or change it.
 
 HPKE (RFC 9180) with ML-KEM-768 and X25519 combined: a later quantum computer does not open what was recorded today.
 Every seal is bound to the task, the round, the client, the recipient and the signed header, so that a part cannot be
@@ -80,9 +80,9 @@ def sign_header(key: Ed25519PrivateKey, header: bytes) -> Blob:
     return sign(key, digests.header(decode(header, Header)))
 
 
-def model_statement(task: Digest, round_: int, model: Digest) -> Digest:
-    """What both servers sign at the start of a round: clients take no other model."""
-    return digest(b"precad model of", task, round_.to_bytes(8, "little"), model)
+def start_statement(task: Digest, round_: int, model: Digest, nonces: Digest) -> Digest:
+    """What both servers sign at the start of a round: clients take no other model, and submit under no other nonces."""
+    return digest(b"precad start of", task, round_.to_bytes(8, "little"), model, nonces)
 
 
 def _announcement(task: Digest, server: str, epoch: int, public: bytes) -> Digest:

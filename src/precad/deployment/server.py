@@ -1,10 +1,11 @@
 """A server's rounds on its store: what A and B do alike (PROTOCOL §4, §6, §10).
 
 An exchange of a round is this server's message, :meth:`Server.own`, and the other's, :meth:`Server.take`. Both may be
-repeated, in this process or after a crash: a message's bytes never vary, and another message of the other server is
-refused for ever.
+repeated, in this process or after a crash: this server repeats its message byte for byte, and refuses a second,
+different message of the other server for ever.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,57 +15,99 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from precad.deployment import receipts, sealing
-from precad.deployment.keys import is_signed, sign
+from precad.deployment import receipts, rewind, sealing
+from precad.deployment.disk import SetBackError
+from precad.deployment.keys import SIGNATURE_BYTES, Identity, is_signed, sign
 from precad.deployment.receipts import Events
-from precad.deployment.replay import Replay
+from precad.deployment.replay import Replay, own_nonce
+from precad.deployment.rewind import Anchor
 from precad.deployment.sealing import EpochKey
-from precad.deployment.store import Kept, RoundRow, Status, Store, digest_of_theirs
+from precad.deployment.store import Kept, Pin, RoundRow, Status, Store, digest_of_theirs
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError, Reason, Rejected
-from precad.privacy.ledger import Ledger
+from precad.mpc.prg import Digest
 from precad.protocol import digests, states, submission
 from precad.protocol.codec import Blob
 from precad.protocol.digests import model_digest
-from precad.protocol.messages import Header, decode, encode
+from precad.protocol.messages import Head, Header, decode, encode
 from precad.protocol.params import Validation
 from precad.protocol.states import Role
 from precad.protocol.update import Model
 
 T = TypeVar("T")
+ROUNDS = 1 << 63
+"""The number of a round is below this, or no file could hold it."""
+
+
+def check_start(task: Task, server: Identity, key: Ed25519PrivateKey, model: NDArray[np.float64]) -> None:
+    """Whether these are the key and the initial model that a task gives for a server."""
+    if key.public_key().public_bytes_raw() != server.key:
+        raise ValueError(f"the key is not the one that the task gives for server {server.name}")
+    if model_digest(model) != task.model or model.size != task.bounds.dim:
+        raise ValueError("the initial model is not the one that the task names")
 
 
 class Server:
-    """A server of a task. Not for use by several threads at once. ``durable=False`` is for simulations."""
+    """A server of a task. Threads that share one hold its lock. ``durable=False`` is for simulations."""
 
     role: ClassVar[Role]
 
     def __init__(
-        self, task: Task, key: Ed25519PrivateKey, path: Path, model: NDArray[np.float64], *, durable: bool = True
+        self,
+        task: Task,
+        key: Ed25519PrivateKey,
+        path: Path,
+        model: NDArray[np.float64],
+        *,
+        anchor: Path | None = None,
+        durable: bool = True,
     ) -> None:
         self.task, self._key = task, key
         self.identity, self.peer = task.server(self.role), task.server(self.role.other)
-        if key.public_key().public_bytes_raw() != self.identity.key:
-            raise ValueError(f"the key is not the one that the task gives for server {self.identity.name}")
-        if model_digest(model) != task.model or model.size != task.bounds.dim:
-            raise ValueError("the initial model is not the one that the task names")
+        check_start(task, self.identity, key, model)
         self.store = Store(path, task, self.identity.name, durable=durable)
         self.store.start_from(Model.initial(model, task.training.schedule.optimiser))
-        self.ledger = Ledger(path, task.digest.hex(), task.terms, durable=durable)
+        self.ledger = task.open_ledger(path, durable=durable)
+        self._anchor = None if anchor is None else Anchor(anchor, task, self.identity)
         self._current: Replay | None = None
+        self.lock = threading.RLock()
+        """For those who share a server between threads."""
+        with self._noting_set_back():
+            if self._anchor is not None:
+                self._anchor.check(self.store, path)
+            self.last()
 
     def close(self) -> None:
         """Let go of the store."""
         self.store.close()
 
+    def compare_with(self, audit_log: Path) -> None:
+        """Refuse to go on if the file of the audit log is ahead of the store."""
+        with self._noting_set_back():
+            rewind.check_log(audit_log, self.store)
+
+    def write_log(self, audit_log: Path) -> None:
+        """Bring the audit log's file up to date, unless it is ahead: a machine may be set back while it runs."""
+        with self.lock:
+            self.compare_with(audit_log)
+            receipts.extend(audit_log, self.store.log)
+
     def last(self) -> RoundRow | None:
-        """The round that was begun last."""
+        """The round that was begun last. A store that was set back is a :class:`SetBackError`."""
+        found = self.store.set_back()
+        if found is not None:
+            raise SetBackError(found)
         return self.store.last_round()
 
     def begin(self, number: int, selected: frozenset[str]) -> RoundRow:
         """Begin a round; one that is not over by then is abandoned, unless this server's noisy share has left."""
         last = self.last()
+        if number >= ROUNDS:
+            raise ProtocolError(f"a round's number is below 2^63, got {number}")
+        if self._anchor is not None:
+            with self._noting_set_back():
+                self._anchor.compare(self.store)
         if last is not None:
             if number <= last.number:
                 raise ProtocolError(f"round {number} is not after round {last.number}")
@@ -80,8 +123,16 @@ class Server:
         """Give up a round whose noisy share has not left, and destroy its submissions; the model stays."""
         if row.status not in (Status.OPEN, Status.CLOSED):
             raise ProtocolError(f"round {row.number} is {row.status.value} and cannot be abandoned")
+        if self._anchor is not None and self._anchor.has(row.number):
+            raise ProtocolError(
+                f"the anchor says that round {row.number} was about to be opened: it can only be finished"
+            )
         events = Events(task=self.task.digest.hex(), round=row.number, kind=receipts.ABANDONED, model=row.model.hex())
         self.store.abandon(row.number, receipts.next_line(self.store.last_line(), events, self._key).as_text())
+
+    def abandon_round(self) -> int:
+        """Give up the current round where the protocol allows it, as each server sees it; its number."""
+        raise NotImplementedError
 
     def within_cap(self, names: frozenset[str]) -> frozenset[str]:
         """Those of the roster whose updates may be opened once more."""
@@ -93,15 +144,21 @@ class Server:
         epoch = self.task.epoch(number)
         return self.store.epoch_key(epoch, lambda: EpochKey.fresh(self.task, self.identity, epoch, self._key))
 
-    def sign_model(self, row: RoundRow) -> Blob:
-        """This server's word that a round starts from this model."""
-        return sign(self._key, sealing.model_statement(self.task.digest, row.number, row.model))
+    def commitment(self, row: RoundRow) -> Digest:
+        """To this server's nonce in a round that is not over."""
+        return digests.commit_nonce(own_nonce(self.store, row.number))
+
+    def sign_start(self, row: RoundRow, nonces: Digest) -> Blob:
+        """This server's word that a round starts from this model, under these commitments."""
+        return sign(self._key, sealing.start_statement(self.task.digest, row.number, row.model, nonces))
 
     def receive(self, number: int, header: bytes, signature: bytes, sealed: bytes, relayed: bytes) -> Rejected | None:
         """Take in a submission: who sent it, what for, whether the sealed part is its own. None: it is kept."""
         row = self.last()
         if row is None or row.number != number or row.status is not Status.OPEN:
             return Rejected(Reason.LATE)
+        if self.store.pinned(number, Pin.NONCES) is None:
+            return Rejected(Reason.FOREIGN)
         try:
             head = decode(header, Header)
         except ProtocolError:
@@ -111,11 +168,14 @@ class Server:
         if not is_signed(self.task.members[head.client].identity.key, digests.header(head), signature):
             return Rejected(Reason.SIGNATURE)
         replay = self._replay(row)
-        if submission.foreign(replay.round, head.client, head) is not None:
+        if submission.foreign(replay.round, head.client, head) is not None or not self._remembers(head.head):
             return Rejected(Reason.FOREIGN)
         known = replay.headers.get(head.client)
         if known is not None:
-            return None if encode(known) == header else Rejected(Reason.REPEATED)
+            if encode(known) != header:
+                return Rejected(Reason.REPEATED)
+            self.store.replace_relayed(number, head.client, relayed)
+            return None
         part = sealing.unseal(self.epoch_key(number).private, sealed, header, self.identity)
         if part is None:
             return Rejected(Reason.SEAL)
@@ -130,7 +190,7 @@ class Server:
     def all_or_none(self) -> Iterator[None]:
         """The submissions that are received inside are on the disk together."""
         try:
-            with self.store.together():
+            with self._noting_set_back(), self.store.together():
                 yield
         except BaseException:
             self._current = None
@@ -158,15 +218,46 @@ class Server:
     def _guarded(self, number: int, step: Callable[[Replay], T]) -> T:
         """A step of the current round. If it fails, the next begins from the store again."""
         row = self.last()
-        if row is None or row.number != number or row.status is Status.ABANDONED:
+        if row is not None and row.number == number and row.status is Status.ABANDONED:
+            raise ProtocolError(f"server {self.identity.name} has given up round {number}: it can only be given up")
+        if row is None or row.number != number:
             raise ProtocolError(f"round {number} is not the current round")
         try:
-            return step(self._replay(row))
+            with self._noting_set_back():
+                return step(self._replay(row))
         except BaseException:
             self._current = None
             raise
 
     def _replay(self, row: RoundRow) -> Replay:
         if self._current is None or self._current.number != row.number:
-            self._current = Replay(self.task, self.role, self._key, self.store, self.ledger, row)
+            self._current = Replay(self.task, self.role, self._key, self.store, self.ledger, row, self._anchor)
         return self._current
+
+    def _remembers(self, shown: bytes) -> bool:
+        """Whether the head that a client shows is none, or this server's own; one that it has forgotten stops it.
+
+        A head is as long as every other: room for the submissions of all clients is what B leaves in a message of A.
+        """
+        if not shown:
+            return True
+        try:
+            head = decode(shown, Head)
+        except ProtocolError:
+            return False
+        both = head.signature_a, head.signature_b
+        own = both[0] if self.role is Role.A else both[1]
+        if not is_signed(self.identity.key, receipts.head_statement(self.task.digest, head.round, head.model), own):
+            return False
+        if rewind.has_forgotten(self.store, head):
+            raise SetBackError(f"a client shows that this server has signed the end of round {head.round}")
+        return all(len(signature) == SIGNATURE_BYTES for signature in both)
+
+    @contextmanager
+    def _noting_set_back(self) -> Iterator[None]:
+        """What is found inside is known for ever."""
+        try:
+            yield
+        except SetBackError as error:
+            self.store.note_set_back(error.found)
+            raise

@@ -13,20 +13,25 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.deployment.disk import claim, connect, in_words, transaction
+from precad import databases
+from precad.deployment.disk import OWNER, check_owner, claim, connect, in_words, transaction
 from precad.deployment.sealing import EpochKey
 from precad.deployment.task import Task
 from precad.deployment.transport import Exchange
 from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
-from precad.mpc.secret import Redacted
+from precad.mpc.secret import Redacted, Secret
+from precad.privacy.ledger import SCHEMA as LEDGER
+from precad.privacy.ledger import parse_names
 from precad.protocol.digests import model_digest
 from precad.protocol.update import Model
+
+_Found = TypeVar("_Found")
 
 
 class Status(Enum):
@@ -53,8 +58,10 @@ class Pin(StrEnum):
     """B's answer to it."""
     THEIR_CLOSE = "close"
     """The list of submissions that the other server closed with."""
-    OWN_NONCE = "nonce"
-    """This server's half of the challenge, drawn when the other's list is fixed."""
+    DRAWN = "drawn"
+    """The secret that this server's nonce and noise come from: drawn when the round begins, erased when it ends."""
+    NONCES = "nonces"
+    """H of both servers' commitments to their nonces, which every header of the round names."""
     THEIR_NONCE = "their half"
     """The other server's half of the challenge."""
     VALID = "valid"
@@ -106,8 +113,21 @@ class Store:
 
     def __init__(self, path: Path, task: Task, party: str, *, durable: bool = True) -> None:
         self._lock = threading.RLock()
-        self._connection = connect(path, durable=durable)
+        self._connection = connect(path, _SCHEMA, durable=durable)
         claim(self._connection, path, "store", task, party, _SCHEMA)
+
+    @classmethod
+    def look(cls, path: Path, task: Task, party: str, ask: Callable[["Store"], _Found]) -> _Found:
+        """What ``ask`` finds in a party's store, which stays as it is, and in use: it may only read."""
+
+        def read(connection: sqlite3.Connection) -> _Found:
+            store = cls.__new__(cls)
+            store._lock, store._connection = threading.RLock(), connection
+            check_owner(connection, path, "store", task, party)
+            return ask(store)
+
+        with in_words():
+            return databases.look(path, (OWNER, *_SCHEMA), read, LEDGER)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -134,7 +154,7 @@ class Store:
 
     def optimised(self) -> Model:
         """The current model, with what its optimiser remembers."""
-        *raw, steps = self._one("SELECT parameters, first, second, steps FROM model")
+        ((*raw, steps),) = self._rows("SELECT parameters, first, second, steps FROM model", bytes, bytes, bytes, int)
         theta, first, second = (np.frombuffer(vector, np.float64) for vector in raw)
         return Model(theta, first, second, steps)
 
@@ -146,18 +166,27 @@ class Store:
             row = (number, model, json.dumps(names), Status.OPEN.value)
             execute("DELETE FROM pins WHERE round < ?", (number,))
             execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", row)
+            self.pin(number, {Pin.DRAWN: Secret.fresh().value})
         self._wipe()
         return RoundRow(number, model, frozenset(names), Status.OPEN)
 
     def last_round(self) -> RoundRow | None:
         """The round that was begun last."""
-        row = self._one("SELECT * FROM rounds ORDER BY number DESC LIMIT 1")
-        return None if row is None else RoundRow(row[0], Digest(row[1]), frozenset(json.loads(row[2])), Status(row[3]))
+        for row in self._rows("SELECT * FROM rounds ORDER BY number DESC LIMIT 1", int, bytes, str, str):
+            return RoundRow(row[0], Digest(row[1]), frozenset(parse_names(row[2])), Status(row[3]))
+        return None
 
     def opened_rounds(self) -> int:
         """How many rounds were opened, or can only be opened."""
         done = (Status.REVEALED.value, Status.OPENED.value, Status.SETTLED.value)
         return int(self._one("SELECT count(*) FROM rounds WHERE status IN (?, ?, ?)", *done)[0])
+
+    def closed_rounds(self) -> set[int]:
+        """The rounds that were closed, and not abandoned."""
+        others = (Status.OPEN.value, Status.ABANDONED.value)
+        with self._lock, in_words():
+            rows = self._connection.execute("SELECT number FROM rounds WHERE status NOT IN (?, ?)", others)
+            return {number for (number,) in rows}
 
     def advance(self, number: int, status: Status) -> None:
         """Move a round on."""
@@ -172,6 +201,11 @@ class Store:
             execute("INSERT INTO seen VALUES (?, ?)", (header, number))
             values = (number, kept.client, kept.header, kept.signature, kept.part, kept.relayed)
             execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def replace_relayed(self, number: int, client: str, relayed: bytes) -> None:
+        """Take the part for B from a submission that came again: A cannot tell whether the first one was damaged."""
+        with self.together() as execute:
+            execute("UPDATE submissions SET relayed = ? WHERE round = ? AND client = ?", (relayed, number, client))
 
     def headers(self, number: int) -> dict[str, bytes]:
         """The headers that were kept, by client."""
@@ -207,6 +241,7 @@ class Store:
             execute("UPDATE model SET parameters = ?, first = ?, second = ?, steps = ?", _columns(model))
             self.advance(number, Status.OPENED)
             execute("DELETE FROM submissions WHERE round = ?", (number,))
+            execute("DELETE FROM pins WHERE round = ? AND what = ?", (number, Pin.DRAWN))
         self._wipe()
 
     def abandon(self, number: int, line: str) -> None:
@@ -250,6 +285,21 @@ class Store:
             lines = "SELECT line FROM log WHERE round > ? ORDER BY number"
             return [line for (line,) in self._connection.execute(lines, (after,))]
 
+    def line_of(self, number: int) -> str | None:
+        """The line of the audit log about a round."""
+        row = self._one("SELECT line FROM log WHERE round = ?", number)
+        return None if row is None else str(row[0])
+
+    def note_set_back(self, found: str) -> None:
+        """Remember, for ever, that this store was set back."""
+        with self.together() as execute:
+            execute("INSERT OR IGNORE INTO set_back VALUES (0, ?)", (found,))
+
+    def set_back(self) -> str | None:
+        """How it was found that this store was set back, if it was."""
+        row = self._one("SELECT found FROM set_back")
+        return None if row is None else str(row[0])
+
     def last_line(self) -> str | None:
         """The last line of the audit log."""
         row = self._one("SELECT line FROM log ORDER BY number DESC LIMIT 1")
@@ -259,6 +309,11 @@ class Store:
         """The first row that a query finds, or None."""
         with self._lock, in_words():
             return self._connection.execute(query, values).fetchone()
+
+    def _rows(self, query: str, *kinds: type) -> list[Any]:
+        """All rows, with values of these types."""
+        with self._lock, in_words():
+            return databases.typed("the store", self._connection.execute(query), *kinds)
 
     def _wipe(self) -> None:
         """Deleted content is zeros in the main file (``secure_delete``); this takes it out of the log file too."""
@@ -270,6 +325,11 @@ def _columns(model: Model) -> tuple[bytes, bytes, bytes, int]:
     return model.theta.tobytes(), model.first.tobytes(), model.second.tobytes(), model.steps
 
 
+LOG = (
+    """CREATE TABLE IF NOT EXISTS log (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL UNIQUE, line TEXT NOT NULL)""",
+)
+"""The table of the audit log."""
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS model (
         id INTEGER PRIMARY KEY CHECK (id = 0), parameters BLOB NOT NULL, first BLOB NOT NULL, second BLOB NOT NULL,
@@ -283,7 +343,9 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS pins (
         round INTEGER NOT NULL, what TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (round, what))""",
     "CREATE TABLE IF NOT EXISTS told (client TEXT PRIMARY KEY, message BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS set_back (id INTEGER PRIMARY KEY CHECK (id = 0), found TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY, private BLOB NOT NULL, announced BLOB NOT NULL)",
-    """CREATE TABLE IF NOT EXISTS log (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL UNIQUE, line TEXT NOT NULL)""",
+    *LOG,
 )
+BESIDE_LEDGER = (OWNER, *_SCHEMA)
+"""What a server's file holds beside its ledger."""

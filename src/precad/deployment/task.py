@@ -5,6 +5,7 @@ client, a key, is to begin a new task, with a new ledger.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,18 +16,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precad.arrays import read_array
 from precad.deployment.keys import Identity, IdentityTable
-from precad.files import write_file
+from precad.errors import ProtocolError
+from precad.files import words_of, write_file
 from precad.mpc.fixed_point import check_positive
 from precad.mpc.prg import DIGEST_BYTES, Digest, digest
 from precad.privacy.epsilon import epsilon, most_participations
+from precad.privacy.ledger import Ledger, Origin
+from precad.privacy.sampling import RecordTerms
 from precad.privacy.terms import Adversary, Terms
 from precad.protocol.digests import model_digest
 from precad.protocol.messages import VERSION
 from precad.protocol.params import Normalise, Params, Round, Unit, Validation
 from precad.protocol.states import Role
 from precad.protocol.update import Schedule, normaliser
-from precad.tables import build, parse_json, to_table
+from precad.tables import build, read_json, to_table
+
+REPLY_SECONDS = 60.0
+"""Where somebody needs a reply time and names none: longer than most clients train, shorter than a round may take."""
+
+
+class TooFewError(ProtocolError):
+    """A round with fewer valid submissions than the task's minimum: it can only be given up."""
 
 
 class Participants(Enum):
@@ -57,6 +69,10 @@ class Training:
     participants: Participants = Participants.PUBLIC
     epoch_rounds: int = 16
     """The number of rounds that a sealing key serves before it is deleted."""
+    minimum: int = 1
+    """The fewest valid submissions of a round that is opened. Where participants are hidden it is 0."""
+    reply_seconds: float = 0.0
+    """How long after its invitation a client replies, to hide how many records it drew; 0: as soon as it can."""
 
     def __post_init__(self) -> None:
         for name in ("client_rate", "record_rate"):
@@ -65,7 +81,11 @@ class Training:
         for name in ("rounds", "participations", "epoch_rounds"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(self, name)}")
+        if type(self.minimum) is not int or self.minimum < 0:
+            raise ValueError(f"minimum must be a whole number of at least 0, got {self.minimum}")
         check_positive("budget", self.budget)
+        if not 0 <= self.reply_seconds < math.inf:
+            raise ValueError(f"reply_seconds must be a finite number of at least 0, got {self.reply_seconds}")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be in (0, 1), got {self.delta}")
 
@@ -75,6 +95,7 @@ class Member:
     """A client of the roster."""
 
     identity: Identity
+    """Without a certificate it can take part through Flower alone."""
     records: int
     """|D_i| as declared, once."""
 
@@ -85,7 +106,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """All of it. An impossible combination is a ``ValueError``; an empty roster is a draft, which has no digest."""
+    """An impossible combination is a ``ValueError``. With too few clients it is a draft, without a digest."""
 
     bounds: Params
     """The protocol's parameters; the number of clients in them is that of the roster."""
@@ -97,16 +118,17 @@ class Task:
     roster: tuple[Member, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [self.server_a.name, self.server_b.name, *(member.identity.name for member in self.roster)]
-        keys = [self.server_a.key, self.server_b.key, *(member.identity.key for member in self.roster)]
-        for values, what in ((names, "name"), (keys, "key")):
+        parties = [self.server_a, self.server_b, *(member.identity for member in self.roster)]
+        names, keys = [each.name for each in parties], [each.key for each in parties]
+        certificates = [each.certificate for each in parties if each.certificate]
+        for values, what in ((names, "name"), (keys, "key"), (certificates, "certificate")):
             if len(set(values)) != len(values):
                 raise ValueError(f"two parties have the same {what}")
         if list(names[2:]) != sorted(names[2:]):
             raise ValueError("the roster must be sorted by name")
         for server in (self.server_a, self.server_b):
             if not server.certificate:
-                raise ValueError(f"server {server.name} has no certificate: its keys were made for a client")
+                raise ValueError(f"server {server.name} has no certificate")
         if self.bounds.clients != max(1, len(self.roster)):
             raise ValueError(f"the roster has {len(self.roster)} clients, the parameters say {self.bounds.clients}")
         if self.bounds.validation is Validation.TRIPLES:
@@ -116,13 +138,26 @@ class Task:
                 raise ValueError("hidden participants gain nothing with the record unit: choose public, or unit client")
             if self.training.normalise is not Normalise.CONSTANT:
                 raise ValueError("the realised normaliser tells who took part: participants cannot be hidden")
+            if self.training.minimum:
+                raise ValueError(
+                    f"minimum is {self.training.minimum}: where participants are hidden it must be 0, since whether a "
+                    "round is opened would tell who took part"
+                )
+        elif not self.training.minimum:
+            raise ValueError("minimum is 0: where participants are public it must be at least 1")
 
     @cached_property
     def digest(self) -> Digest:
         """H of the whole task and of the protocol's version."""
-        if not self.roster:
-            raise ValueError("the roster is empty: add clients before the task is used")
+        if self.is_draft:
+            few = f"has {len(self.roster)} clients, fewer than the minimum of {self.training.minimum}"
+            raise ValueError(f"the roster {few if self.roster else 'is empty'}: add clients before the task is used")
         return digest(b"precad task", json.dumps(self.as_json(), sort_keys=True, separators=(",", ":")).encode())
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether the roster has too few clients for a round to be opened."""
+        return len(self.roster) < max(1, self.training.minimum)
 
     @cached_property
     def members(self) -> dict[str, Member]:
@@ -133,9 +168,9 @@ class Task:
         """One of the two servers."""
         return self.server_a if role is Role.A else self.server_b
 
-    def round(self, number: int, model: Digest) -> Round:
-        """What round ``number`` from this model is bound to."""
-        return Round(self.bounds, self.digest, number, model)
+    def round(self, number: int, model: Digest, nonces: Digest) -> Round:
+        """What round ``number`` from this model, under these commitments, is bound to."""
+        return Round(self.bounds, self.digest, number, model, nonces)
 
     def epoch(self, number: int) -> int:
         """The epoch of a round: sealing keys change with it."""
@@ -157,6 +192,16 @@ class Task:
         """What a participation costs."""
         return self.bounds.terms(self.training.record_rate, self.training.delta)
 
+    def record_terms(self, client: str, look: float) -> RecordTerms:
+        """What a client's update by record follows; ``look``: see :class:`RecordTerms`."""
+        bounds, records = self.bounds, self.members[client].records
+        return RecordTerms(bounds.record_bound, self.training.record_rate, bounds.fractional_bits, records, look)
+
+    def open_ledger(self, path: Path, *, durable: bool = True) -> Ledger:
+        """The ledger of this task at ``path``, made at the first call."""
+        origin = Origin(unit=self.bounds.unit.value, private=True)
+        return Ledger(path, self.digest.hex(), self.terms, origin, durable=durable)
+
     @property
     def epsilon(self) -> float:
         """What T_i participations cost against a server."""
@@ -171,11 +216,26 @@ class Task:
                 f"{cap} participations cost ε = {self.epsilon:.3f}, above the budget {budget}, which pays for {paid}"
             )
 
+    def check_minimum(self, participants: int) -> None:
+        """Refuse to open a round with fewer valid submissions than the task wants."""
+        if participants < self.training.minimum:
+            raise TooFewError(
+                f"{participants} valid submissions, and the task opens no round with fewer than {self.training.minimum}"
+            )
+
+    def check_reply_time(self) -> None:
+        """Refuse a task in which the time of a reply would tell how many records were drawn (PROTOCOL §9)."""
+        if self.terms.record_rate < 1 and not self.training.reply_seconds:
+            raise ValueError(
+                f"the task names no reply time, and with record_rate {self.training.record_rate} that of a reply would "
+                "tell how many records were drawn: make a new task with --reply-seconds"
+            )
+
     def with_member(self, identity: Identity, records: int) -> "Task":
         """The task with one more client."""
         if identity.name in self.members:
             raise ValueError(f"{identity.name} is in the roster")
-        return self._with_roster([*self.roster, Member(Identity(identity.name, identity.key), records)])
+        return self._with_roster([*self.roster, Member(identity, records)])
 
     def without_member(self, name: str) -> "Task":
         """The task without a client."""
@@ -188,11 +248,14 @@ class Task:
         return replace(self, bounds=replace(self.bounds, clients=max(1, len(roster))), roster=roster)
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """As it stands in the file. A reply time of 0 is left out, as in the files of earlier versions."""
+        training = to_table(self.training)
+        if not self.training.reply_seconds:
+            del training["reply_seconds"]
         return {
             "protocol": VERSION,
             "parameters": {name: value for name, value in to_table(self.bounds).items() if name != "clients"},
-            "training": to_table(self.training),
+            "training": training,
             "server_a": self.server_a.as_json(),
             "server_b": self.server_b.as_json(),
             "model": self.model.hex(),
@@ -205,17 +268,17 @@ class Task:
 
     def save(self, path: Path) -> None:
         """Write the file."""
-        write_file(path, self.as_text())
+        write_file(path, self.as_text(), private=True)
 
 
 def load(path: Path) -> Task:
     """The task of a file. An unknown or missing key, or another version of the protocol, is a ``ValueError``."""
     try:
-        return from_json(parse_json(path.read_text()))
+        return from_json(read_json(path))
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+        raise ValueError(f"cannot read {path}: {words_of(error)}") from None
     except ValueError as error:
-        raise ValueError(f"{path} is not a task: {error}") from None
+        raise ValueError(f"{path} is not a task that this program can use: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,10 +300,16 @@ class _TaskTable:
 
 
 def from_json(value: object) -> Task:
-    """The inverse of :meth:`Task.as_json`. Every key must be there: no default of a program is part of a task."""
+    """The inverse of :meth:`Task.as_json`.
+
+    Every key must be there, but for a reply time of 0: no default of a program is part of a task.
+    """
     version = value.get("protocol", VERSION) if isinstance(value, dict) else VERSION
     if version != VERSION:
-        raise ValueError(f"protocol version {version}, this program speaks version {VERSION}")
+        raise ValueError(
+            f"protocol version {version!r}, this program speaks version {VERSION}: a task ends with the version that "
+            "it began with. Use the precad that made it, or make a new task"
+        )
     table = build(_TaskTable, value, "the task")
     model = Digest(bytes.fromhex(table.model))
     if len(model) != DIGEST_BYTES:
@@ -248,7 +317,7 @@ def from_json(value: object) -> Task:
     clients = {"clients": max(1, len(table.roster))}
     return Task(
         bounds=build(Params, table.parameters, "[parameters]", complete=True, given=clients),
-        training=build(Training, table.training, "[training]", complete=True),
+        training=build(Training, {"reply_seconds": 0.0, **table.training}, "[training]", complete=True),
         server_a=table.server_a.identity(),
         server_b=table.server_b.identity(),
         model=model,
@@ -259,10 +328,8 @@ def from_json(value: object) -> Task:
 def load_model(path: Path) -> NDArray[np.float64]:
     """The model of a .npy file."""
     try:
-        model = np.load(path, allow_pickle=False)
+        model = read_array(path)
+        model_digest(model)
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read a model from {path}: {error}") from None
-    if not isinstance(model, np.ndarray):
-        raise ValueError(f"{path} must hold one float64 vector, not an archive")
-    model_digest(model)
+        raise ValueError(f"cannot read a model from {path}: {words_of(error)}") from None
     return model

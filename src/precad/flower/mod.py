@@ -6,7 +6,8 @@ the words of its errors stay on the node: the reply is built anew (PROTOCOL §9)
 both servers' keys, from its own disk, where its operator put it. Nothing that A sends says where to look.
 """
 
-import logging
+import copy
+import time
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,19 +19,20 @@ from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
 from precad.deployment import keys, receipts
+from precad.deployment import kit as kits
 from precad.deployment import task as tasks
 from precad.deployment.client import Client, RefusedError
+from precad.deployment.replies import look_seconds, reply_to
 from precad.deployment.task import Task
 from precad.flower import wire
-from precad.flower.wire import Layout, vector_of
+from precad.flower.wire import LOG, Layout, vector_of
 from precad.mpc import fixed_point
 from precad.protocol.params import Params, Unit
 
-LOG = logging.getLogger("flwr.precad")
 REFUSED = 1000
 """The code of the error that A gets instead of a submission. Its words are always the same."""
-KIT, NAME = "precad-kit", "precad-name"
-"""The settings of a SuperNode's ``--node-config``: the client's folder, and its name in the task."""
+KIT, NAME, DATA = "precad-kit", "precad-name", "precad-data"
+"""The settings of a SuperNode's ``--node-config``: the client's folder, its name in the task, its data set's ledger."""
 PARTITION = "partition-id"
 MARK = "SIMULATION"
 """A file in the folder of a simulation."""
@@ -51,17 +53,20 @@ class PrecadMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer A. Whatever goes wrong, here or in the app, is for this node's log alone."""
+        reply = Message(RecordDict(), reply_to=message)  # before the app has its hands on the message
+        refusal = Message(Error(REFUSED, "this client sends nothing; its own log says why"), reply_to=message)
         try:
-            record = self._answer(message, context, call_next)
+            reply.content[wire.RECORD] = self._answer(message, context, call_next)
         except RefusedError as refused:
             LOG.warning("nothing is sent: %s", refused)
         except Exception:
             LOG.exception("nothing is sent")
         else:
-            return Message(RecordDict({wire.RECORD: record}), reply_to=message)
-        return Message(Error(REFUSED, "this client sends nothing; its own log says why"), reply_to=message)
+            return reply
+        return refusal
 
     def _answer(self, message: Message, context: Context, call_next: ClientAppCallable) -> ConfigRecord:
+        arrived = time.monotonic()
         if message.metadata.message_type != MessageType.TRAIN:
             raise RefusedError(f"a message to {message.metadata.message_type}: its answer would be in the clear")
         kit = Kit.of(context, self._simulated)
@@ -73,8 +78,8 @@ class PrecadMod:
         client = kit.client(kit.task())
         try:
             _hear(client, wire.read(message, wire.TOLD))
-            reply = _train(client, invitation, message, context, call_next)
-            kit.write_log(client)
+            reply = _train(client, invitation, message, context, call_next, arrived)
+            _write_log(kit, client)
         finally:
             client.close()
         return ConfigRecord({wire.REPLY: reply})
@@ -88,13 +93,17 @@ class Kit:
     name: str
     durable: bool = True
     """False in a simulation, whose state need not outlive a power cut."""
+    data: Path | None = None
+    """The folder of the data set's ledger, over all tasks and apps."""
 
     @classmethod
     def of(cls, context: Context, simulated: Path | None) -> "Kit":
         """The kit that the node's operator named; else, in a simulation, that of the client with the node's number."""
         settings = context.node_config
         if KIT in settings and NAME in settings:
-            return cls(Path(str(settings[KIT])), str(settings[NAME]))
+            folder, own = Path(str(settings[KIT])), Path(str(settings[KIT])) / kits.DATA
+            data = Path(str(settings[DATA])) if DATA in settings else own if own.exists() else None
+            return cls(folder, str(settings[NAME]), data=data)
         half = KIT in settings or NAME in settings
         if half or simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
             raise RefusedError(f"the SuperNode's --node-config must name the client's folder {KIT} and {NAME}")
@@ -114,7 +123,10 @@ class Kit:
 
     def client(self, task: Task) -> Client:
         """The client, on its state."""
-        return Client(task, self.name, self.key(), self.folder / f"{self.name}.db", durable=self.durable)
+        if self.data is None and self.durable:
+            LOG.warning("the node names no %s: what other tasks on the same data cost is not counted", DATA)
+        state = self.folder / f"{self.name}.db"
+        return Client(task, self.name, self.key(), state, durable=self.durable, data=self.data)
 
     def write_log(self, client: Client) -> None:
         """Bring the audit log's file up to date."""
@@ -148,35 +160,62 @@ def _hear(client: Client, told: bytes | None) -> None:
         LOG.warning("%s", refused)
 
 
+def _write_log(kit: Kit, client: Client) -> None:
+    """The state holds the log too: its file may wait, the reply may not."""
+    try:
+        kit.write_log(client)
+    except Exception:
+        LOG.exception("the file of the audit log was not written")
+
+
 def _train(
-    client: Client, invitation: bytes, message: Message, context: Context, call_next: ClientAppCallable
+    client: Client,
+    invitation: bytes,
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    arrived: float,
 ) -> bytes:
     """Check the model, let the app train it, and seal the difference that it made."""
+    _, received = _only_arrays(message)
+
+    look = look_seconds(client, rehearsal=False)
+
+    def rehearse() -> NDArray[np.float64]:
+        own = copy.deepcopy(message), copy.deepcopy(context)
+        return _update(client, *own, call_next, look=look_seconds(client, rehearsal=True))
+
+    def train() -> NDArray[np.float64]:
+        return _update(client, message, context, call_next, look=look)
+
+    return reply_to(client, invitation, _vector(received), train, rehearse=rehearse, arrived=arrived)
+
+
+def _update(
+    client: Client, message: Message, context: Context, call_next: ClientAppCallable, *, look: float
+) -> NDArray[np.float64]:
+    """Hand the app its model, and by record its terms; what it makes of them, as an update."""
     name, received = _only_arrays(message)
-    joined = client.join(invitation, _vector(received))
-    if joined.reply is not None:
-        return joined.reply
-    handed = Layout.of(received).record(_vector(received), np.float32)
+    layout = Layout.of(received)
+    handed = layout.record(_vector(received), np.float32)
+    before = _vector(handed)
     others = {key: record for key, record in message.content.items() if key not in (name, wire.RECORD, wire.LOCAL)}
     message.content = RecordDict({name: handed, **others})
-    bounds, records = client.task.bounds, client.task.members[client.name].records
+    bounds = client.task.bounds
     if bounds.unit is Unit.RECORD:
-        rate = client.task.training.record_rate
-        terms = wire.LocalTerms(bounds.record_bound, rate, bounds.fractional_bits, records)
-        message.content[wire.LOCAL] = ConfigRecord(asdict(terms))
+        message.content[wire.LOCAL] = ConfigRecord(asdict(client.task.record_terms(client.name, look)))
     trained = call_next(message, context)
     if trained.has_error():
         raise RefusedError("the app answered with an error")
-    update = _summed(trained, bounds) if bounds.unit is Unit.RECORD else _moved(trained, handed)
-    return client.answer(joined, update)
+    return _summed(trained, bounds) if bounds.unit is Unit.RECORD else _moved(trained, layout, before)
 
 
-def _moved(trained: Message, handed: ArrayRecord) -> NDArray[np.float64]:
+def _moved(trained: Message, layout: Layout, before: NDArray[np.float64]) -> NDArray[np.float64]:
     """How far any training moved the model."""
     _, returned = _only_arrays(trained)
-    if Layout.of(returned) != Layout.of(handed):
+    if Layout.of(returned) != layout:
         raise RefusedError("the app's arrays have other names, shapes or another order than the model that was sent")
-    return _vector(returned) - _vector(handed)
+    return _vector(returned) - before
 
 
 def _summed(trained: Message, bounds: Params) -> NDArray[np.float64]:

@@ -1,10 +1,9 @@
-"""Server A inside a Flower ServerApp: a strategy around an app's own (PROTOCOL §2, §10).
+"""An app on Flower that plays server A's rounds: a strategy around its own (PROTOCOL §2, §10).
 
 The inner strategy says what training is sent, and sees each new model; who takes part, what is summed and how the
 model moves is the protocol's, which server B must be able to repeat.
 """
 
-import logging
 import secrets
 import shutil
 import time
@@ -19,41 +18,43 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from precad.deployment import config, receipts
+from precad.deployment.attendance import OpenRound
+from precad.deployment.conductor import Outcome
 from precad.deployment.helper import HelperServer
-from precad.deployment.https import HttpTransport
 from precad.deployment.keys import is_signed
 from precad.deployment.leader import Leader
 from precad.deployment.parties import Parties
-from precad.deployment.task import Training
-from precad.errors import Reason, Rejected
+from precad.deployment.rounds import OwnRounds, RemoteRounds, Rounds
+from precad.deployment.task import Task, Training
+from precad.files import make_folder, write_file
 from precad.flower import wire
 from precad.flower.mod import MARK
-from precad.flower.wire import Layout, vector_of
+from precad.flower.wire import LOG, Layout, vector_of
 from precad.protocol.params import Params
 from precad.protocol.states import Role
 
-LOG = logging.getLogger("flwr.precad")
 POLL_SECONDS = 0.5
+NEWS_SECONDS = 15.0
+"""Between two lines of the log about the same wait."""
+MOST_QUESTIONS = 20
+"""To one node, in a run."""
 
 
 @dataclass(frozen=True)
 class ServerA:
-    """Server A with its way to B, and the file of its audit log."""
+    """Server A, as an app reaches it."""
 
-    leader: Leader
-    audit_log: Path
+    rounds: Rounds
 
     @classmethod
-    def deployed(cls, settings: Path) -> "ServerA":
-        """Open server A of an a.toml, with server B where that file says.
+    def at(cls, socket: Path) -> "ServerA":
+        """The service of server A, `precad server --config a.toml`, at its socket. This process needs no file of A's.
 
         Raises:
-            ValueError: The file, the task or the key cannot be read; the message names it.
+            TransportError: Nobody answers there.
+            ProtocolError: Another app plays this task.
         """
-        own = config.load(settings)
-        transport = HttpTransport(own.load_task(), own.host, own.port, own.pair())
-        return cls(own.open_leader(transport), own.audit_log)
+        return cls(RemoteRounds(socket))
 
     @classmethod
     def simulated(
@@ -73,31 +74,27 @@ class ServerA:
         if folder.exists() and not (folder / MARK).exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} holds other things than a simulation, and is not removed")
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700, parents=True)
-        (folder / MARK).touch()
+        make_folder(folder, private=True, new=True)
+        write_file(folder / MARK, b"")
         records_of = {f"client-{number:04}": records for number in range(bounds.clients)}
         parties = Parties.new(model, bounds, training, records_of, servers=("server-a", "server-b"))
         parties.save(folder)
         key_a, key_b = (parties.servers[role].signing for role in (Role.A, Role.B))
         helper = HelperServer(parties.task, key_b, folder / "b.db", model, durable=False)
         leader = Leader(parties.task, key_a, folder / "a.db", model, helper, durable=False)
-        return cls(leader, folder / "a.audit.log")
-
-    def write_log(self) -> None:
-        """Bring the audit log's file up to date."""
-        receipts.extend(self.audit_log, self.leader.store.log)
+        return cls(OwnRounds(leader, folder / "a.audit.log"))
 
 
 class PrecadStrategy(Strategy):
-    """Server A of a task: ``PrecadStrategy(FedAvg(), ServerA.deployed(Path("a.toml")))``.
+    """Server A of a task: ``PrecadStrategy(FedAvg(), ServerA.at(Path("/run/alpha.sock")))``.
 
     Clients evaluate nothing: give ``start`` an ``evaluate_fn``.
 
     Args:
         inner: The app's own strategy. It must leave the one mean that it is given as it is, as FedAvg and FedProx do;
             the step size is the task's.
-        server: Server A, with its way to B.
-        patience: The seconds for which the first round waits until new nodes say which client they are.
+        server: Server A: its service, or a simulation.
+        patience: The seconds for which a round waits until nodes say which client they are.
 
     Raises:
         ValueError: The inner strategy changes the model, which both servers must compute alike.
@@ -106,9 +103,9 @@ class PrecadStrategy(Strategy):
     def __init__(self, inner: Strategy, server: ServerA, *, patience: float = 120.0) -> None:
         if not patience > 0:
             raise ValueError(f"patience must be above 0 seconds, got {patience}")
-        self._inner, self._server, self._leader = inner, server, server.leader
-        self._directory = Directory(server, patience)
-        self._planned: Message | None = None
+        self._inner, self._rounds = inner, server.rounds
+        self._directory = Directory(server.rounds.task, patience)
+        self._planned: tuple[OpenRound, Message] | None = None
 
     def start(
         self,
@@ -120,7 +117,14 @@ class PrecadStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """As Flower's own. The initial arrays give names and shapes; the numbers are the task's, or a later round's."""
+        """As Flower's own. The initial arrays give names and shapes; the numbers are the task's, or a later round's.
+
+        Raises:
+            ValueError: The timeout of a round is not longer than the task's reply time.
+        """
+        reply_seconds = self._rounds.task.training.reply_seconds
+        if not timeout > reply_seconds:
+            raise ValueError(f"timeout is {timeout:g} seconds: clients reply after {reply_seconds:g}")
         current = self._shaped(initial_arrays)
         return super().start(grid, current, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
 
@@ -128,16 +132,16 @@ class PrecadStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Begin a round with B, and invite the clients that both servers let in."""
-        number = self._leader.start_round()
-        current = self._shaped(arrays)
+        opened = self._rounds.open()
+        current = Layout.of(arrays).record(opened.model, np.float32)
         planned = next(iter(self._inner.configure_train(server_round, current, config, grid)), None)
         if planned is None:
             raise ValueError("the inner strategy must send at least one node something to train")
-        self._planned = planned
+        self._planned = opened, planned
         nodes = self._directory.nodes(grid)
-        invited = {name: nodes[name] for name in sorted(self._leader.selected()) if name in nodes}
-        LOG.info("round %d of the task: %d clients are invited", number, len(invited))
-        return self._invitations(invited, planned)
+        invited = {name: nodes[name] for name in sorted(opened.selected) if name in nodes}
+        LOG.info("round %d of the task: %d clients are invited", opened.number, len(invited))
+        return self._invitations(opened, invited, planned)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -145,20 +149,20 @@ class PrecadStrategy(Strategy):
         """Take the submissions, close, validate and open with B; show the next model to the inner strategy."""
         if self._planned is None:
             raise ValueError("no round was configured")
+        opened, planned = self._planned
         received = list(replies)
-        answers = [reply for reply in received if not reply.has_error()]
-        with self._leader.all_or_none():
-            verdicts = Counter(self._submit(reply) for reply in answers)
+        answers = [wire.read(reply, wire.REPLY) or b"" for reply in received if not reply.has_error()]
+        verdicts = Counter(self._rounds.submit(opened.number, answers))
         silent = len(received) - len(answers)
         LOG.info("kept %d submissions; %d clients sent nothing", verdicts.pop(None, 0), silent)
         for rejected, count in verdicts.items():
             LOG.warning("rejected %d: %s", count, rejected.reason.value if rejected is not None else "")
-        self._leader.finish_round()
-        self._server.write_log()
-        current = self._shaped(_only_arrays(self._planned))
+        if self._rounds.close(opened.number) is Outcome.ABANDONED:
+            LOG.warning("round %d of the task is given up, and the model stays as it is", opened.number)
+        current = self._shaped(_only_arrays(planned))
         weight = str(getattr(self._inner, "weighted_by_key", "num-examples"))
         content = RecordDict({"arrays": current, "metrics": MetricRecord({weight: 1})})
-        shown, metrics = self._inner.aggregate_train(server_round, [Message(content, reply_to=self._planned)])
+        shown, metrics = self._inner.aggregate_train(server_round, [Message(content, reply_to=planned)])
         if shown is None or not np.array_equal(vector_of(shown), vector_of(current)):
             raise ValueError(
                 f"{type(self._inner).__name__} changes the model that both servers computed: use FedAvg or FedProx"
@@ -179,7 +183,7 @@ class PrecadStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the task, and the inner strategy's summary."""
-        task = self._leader.task
+        task = self._rounds.task
         LOG.info("\t├──> PRECAD: task %s with server %s", task.digest.hex()[:16], task.server_b.name)
         cost, delta = task.epsilon, task.training.delta
         LOG.info("\t├──> a client's cost against a server is at most ε = %.3f at δ = %g", cost, delta)
@@ -187,58 +191,66 @@ class PrecadStrategy(Strategy):
 
     def _shaped(self, arrays: ArrayRecord) -> ArrayRecord:
         """The current model in the shapes of these arrays."""
-        return Layout.of(arrays).record(self._leader.model(), np.float32)
+        return Layout.of(arrays).record(self._rounds.model(), np.float32)
 
-    def _invitations(self, nodes: dict[str, int], planned: Message) -> list[Message]:
+    def _invitations(self, opened: OpenRound, nodes: dict[str, int], planned: Message) -> list[Message]:
         """The inner strategy's message for each client, with the signed model in place of its arrays."""
-        invitation = self._leader.invitation()
-        signed = Layout.of(_only_arrays(planned)).record(self._leader.model(), np.float64)
+        signed = Layout.of(_only_arrays(planned)).record(opened.model, np.float64)
         messages = []
         for name, node in nodes.items():
             content = RecordDict(
                 {key: signed if isinstance(item, ArrayRecord) else item for key, item in planned.content.items()}
             )
-            content[wire.RECORD] = ConfigRecord({wire.INVITATION: invitation})
-            told = self._leader.told(name)
+            content[wire.RECORD] = ConfigRecord({wire.INVITATION: opened.invitation})
+            told = self._rounds.told(name)
             if told is not None:
                 content.config_records[wire.RECORD][wire.TOLD] = told
             messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
         return messages
 
-    def _submit(self, reply: Message) -> Rejected | None:
-        sealed = wire.read(reply, wire.REPLY)
-        return Rejected(Reason.MALFORMED) if sealed is None else self._leader.submit(sealed)
-
 
 class Directory:
-    """Which node is which client: a node is asked once, and the client signs the answer."""
+    """Which node is which client: a node is asked, and the client signs the answer.
 
-    def __init__(self, server: ServerA, patience: float) -> None:
-        self._task, self._patience = server.leader.task, patience
-        self._asked: set[int] = set()
+    A node that has not shown who it is, because its process failed or its answer was lost, is asked again in each
+    round, up to :data:`MOST_QUESTIONS` times in a run.
+    """
+
+    def __init__(self, task: Task, patience: float) -> None:
+        self._task, self._patience = task, patience
+        self._asked: Counter[int] = Counter()
         self._waiting: dict[str, tuple[int, bytes]] = {}
         self._names: dict[int, str] = {}
 
     def nodes(self, grid: Grid) -> dict[str, int]:
         """The clients that are there. New nodes are given time to answer; silent ones are not waited for again."""
         present = list(grid.get_node_ids())
-        new = self._ask(grid, [node for node in present if node not in self._asked])
-        deadline = time.monotonic() + self._patience
+        unknown = [node for node in present if node not in self._names and self._asked[node] < MOST_QUESTIONS]
+        new = {node for node in unknown if not self._asked[node]}
+        self._ask(grid, unknown)
+        deadline, said = time.monotonic() + self._patience, 0.0
         self._listen(grid)
-        while new & self._waiting.keys() and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+        while (awaited := self._awaited() & new) and (left := deadline - time.monotonic()) > 0:
+            if time.monotonic() - said > NEWS_SECONDS:
+                said = time.monotonic()
+                LOG.info("waiting until nodes %s say which client they are, at most %.0f s more", sorted(awaited), left)
+            time.sleep(min(left, POLL_SECONDS))
             self._listen(grid)
+        if awaited := self._awaited() & new:
+            LOG.warning("nodes %s do not say which client they are: they are asked again later", sorted(awaited))
         return {self._names[node]: node for node in present if node in self._names}
 
-    def _ask(self, grid: Grid, nodes: list[int]) -> set[str]:
+    def _awaited(self) -> set[int]:
+        return {node for node, _ in self._waiting.values()} - self._names.keys()
+
+    def _ask(self, grid: Grid, nodes: list[int]) -> None:
         asked, messages = [(node, secrets.token_bytes(32)) for node in nodes], []
         for node, ask in asked:
             content = RecordDict({wire.RECORD: ConfigRecord({wire.ASK: ask})})
             messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
-        sent = dict(zip(grid.push_messages(messages), asked, strict=True)) if nodes else {}
+        if nodes:
+            self._waiting.update(zip(grid.push_messages(messages), asked, strict=True))
         self._asked.update(nodes)
-        self._waiting.update(sent)
-        return set(sent)
 
     def _listen(self, grid: Grid) -> None:
         for reply in grid.pull_messages(list(self._waiting)) if self._waiting else ():
@@ -247,7 +259,7 @@ class Directory:
             member = self._task.members.get((name or b"").decode(errors="replace"))
             statement = wire.introduction(self._task.digest, ask, node)
             if member is None or proof is None or not is_signed(member.identity.key, statement, proof):
-                LOG.warning("node %d does not show that it is a client of the task", node)
+                LOG.warning("node %d does not show that it is a client of the task, and is asked again later", node)
                 continue
             self._names[node] = member.identity.name
 

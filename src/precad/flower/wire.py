@@ -4,6 +4,7 @@ The servers compute, sign and send the model in float64; an app trains it in flo
 the protocol's vector, in the order of the record. What mod and app say to each other stays on the node.
 """
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from numpy.typing import NDArray
 
 from precad.mpc.prg import Digest, digest
+from precad.text import PrintableFilter
+
+LOG = logging.getLogger("flwr.precad")
+for _log in (LOG, logging.getLogger("precad.client")):
+    _log.addFilter(PrintableFilter())  # what another party sent, or a record raised, may be in a line
 
 RECORD = "precad"
 
@@ -31,21 +37,11 @@ REPLY = "reply"
 """Node → A: the sealed submission."""
 
 LOCAL = "precad-local"
-"""Mod → app, by record: a ConfigRecord of :class:`LocalTerms`. It never comes from A."""
+"""Mod → app, by record: a ConfigRecord of :class:`precad.privacy.sampling.RecordTerms`. It never comes from A."""
 SUM = "precad-sum"
 """App → mod, by record: an ArrayRecord with the update on the grid. It never leaves the node."""
 
 _NOT_TRAINED = frozenset({"running_mean", "running_var", "num_batches_tracked"})
-
-
-@dataclass(frozen=True)
-class LocalTerms:
-    """R, p, f and |D_i|, from the client's own copy of the task."""
-
-    record_bound: float
-    record_rate: float
-    fractional_bits: int
-    records: int
 
 
 def introduction(task: Digest, ask: bytes, node: int) -> Digest:

@@ -5,21 +5,24 @@ A chain of known layers (:mod:`precad.gradients.layers`) is differentiated by ha
 which gives the same gradients but for rounding.
 """
 
-import copy
 import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from precad.gradients.chain import chain
-from precad.gradients.chunk import ChunkGradients, LossFunction
+from precad.gradients.chunk import ChunkGradients, Code, largest
+from precad.gradients.isolation import StateError
+from precad.gradients.losses import LossFunction
+from precad.gradients.models import check_model, copied
+from precad.gradients.rows import raised
 from precad.privacy.record_sums import add_clipped, add_unclipped, check_record_bound
 
 __all__ = ["LossFunction", "PerRecordGradients", "check_model"]
@@ -35,11 +38,12 @@ class PerRecordGradients:
     """Gradients of ``loss(model(inputs), targets)``, record by record, at any parameters θ.
 
     θ, and every gradient, is the flat vector of the trainable parameters in the order of ``model.parameters()``.
-    Works on a copy of ``model`` as it is now, in its present mode; active dropout draws from torch's generator, apart
-    for every record. A model that mixes records or keeps state across them is refused (PROTOCOL §9). ``inputs`` and
-    ``targets`` are tensors with one record per row. Same arguments and torch threads, same bits; a record's gradient
-    does not depend on the values of the others. One object serves one thread at a time, as it keeps its buffers.
-    Chunks are spread over ``threads`` (torch's present number by default), and torch itself uses one thread meanwhile.
+    Works on a copy of ``model`` as it is now, in its present mode. A record's gradient is that of a fresh copy of
+    model and loss on this record alone, with randomness of its own, seeded from torch's generator; it does not depend
+    on the values of the others. A model that mixes records, or a loss, is refused by name (PROTOCOL §9). A record that
+    raises has gradient 0. ``inputs`` and ``targets`` are tensors with one record per row. Same arguments and torch
+    threads, same bits. One object serves one thread at a time, as it keeps its buffers. Chunks are spread over
+    ``threads`` (torch's present number by default), and torch itself uses one thread meanwhile.
     """
 
     dim: int
@@ -55,16 +59,21 @@ class PerRecordGradients:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
         self._device = torch.device(device)
-        own = copy.deepcopy(model).to(self._device, torch.float32)
+        own = copied(model)._apply(self._moved)  # type: ignore[no-untyped-call] # `to` would cast complex buffers
         trained = {name: p for name, p in own.named_parameters() if p.requires_grad}
         self._shapes = {name: p.shape for name, p in trained.items()}
         ends = list(itertools.accumulate(p.numel() for p in trained.values()))
         self._slices = {name: slice(end - p.numel(), end) for (name, p), end in zip(trained.items(), ends, strict=True)}
         self.dim = ends[-1]
-        steps = chain(own)
-        self.by_hand = steps is not None
+        self._code = Code(own, loss)
+        self.by_hand = self._code.steps is not None
         workers = (threads or torch.get_num_threads()) if self.by_hand and self._device.type == "cpu" else 1
-        self._workers = [ChunkGradients(own, loss, steps, self._slices) for _ in range(workers)]
+        self._workers = [ChunkGradients(self._code, self._slices) for _ in range(workers)]
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether the model gives for a batch what it gives for each of its records, as far as was seen."""
+        return self._code.takes_batches
 
     def clipped_sums(
         self,
@@ -114,10 +123,40 @@ class PerRecordGradients:
         self._each_chunk(theta, inputs, targets, copy_out)
         return out
 
+    def faults(self, theta: Floats, inputs: Tensor, targets: Tensor) -> dict[int, str]:
+        """Row → why this record does not count, for those that do not: in rounds with this θ they add 0."""
+        found = {
+            **_not_finite(targets, "its target is not finite"),
+            **_not_finite(inputs, "its input is not finite"),
+        }
+        kept = range(len(inputs)) if not found else [row for row in range(len(inputs)) if row not in found]
+
+        def find(worker: ChunkGradients, parameters: dict[str, Tensor], rows: slice, *chunk: Any) -> None:
+            for row, why in worker.faults(parameters, *chunk).items():
+                found[kept[rows.start + row]] = why
+
+        rows = kept if found else slice(None)
+        self._in_chunks(theta, inputs[rows], targets[rows], find)
+        return dict(sorted(found.items()))
+
+    def misfit(self, theta: Floats, inputs: Tensor, targets: Tensor) -> str | None:
+        """Why no record of this shape and type can count, tried on the first of them; None if they may."""
+        try:
+            self.faults(theta, inputs[:1], targets[:1])
+        except StateError:
+            raise
+        except Exception as error:
+            return raised(error)
+        return None
+
     def _each_client(
         self, theta: Floats, inputs: Tensor, targets: Tensor, counts: Integers, add: Callable[[Tensor, int], None]
     ) -> None:
-        """Call ``add`` on the gradients of each client, or on parts of them, never at once for the same client."""
+        """Call ``add`` on the gradients of each client, or on parts of them, never at once for the same client.
+
+        Where a client's last row is not in a chunk, but next to it, its part is empty: so the number of calls does
+        not depend on how the rows are shared out among two clients.
+        """
         counts = np.asarray(counts)
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(inputs):
             raise ValueError(f"counts must be integers from 0 that add up to the {len(inputs)} records, got {counts}")
@@ -126,9 +165,9 @@ class PerRecordGradients:
 
         def add_parts(rows: slice, gradients: Tensor) -> None:
             start = rows.start
-            for client in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
+            for client in range(int(np.searchsorted(ends, start)), len(ends)):
                 stop = min(int(ends[client]), rows.stop)
-                if start < stop:
+                if start < stop or ends[client] == start:
                     with locks[client]:
                         add(gradients[start - rows.start : stop - rows.start], client)
                 start = max(start, stop)
@@ -137,6 +176,14 @@ class PerRecordGradients:
 
     def _each_chunk(self, theta: Floats, inputs: Tensor, targets: Tensor, use: Callable[[slice, Tensor], None]) -> None:
         """Call ``use`` on the rows of each chunk and their gradients, which the thread's next chunk overwrites."""
+
+        def run(worker: ChunkGradients, parameters: dict[str, Tensor], rows: slice, *chunk: Any) -> None:
+            use(rows, worker.gradients(parameters, *chunk).gradients)
+
+        self._in_chunks(theta, inputs, targets, run)
+
+    def _in_chunks(self, theta: Floats, inputs: Tensor, targets: Tensor, run: Callable[..., None]) -> None:
+        """Call ``run(worker, parameters, rows, inputs, targets, seed)`` for each chunk, on all threads."""
         if len(inputs) != len(targets):
             raise ValueError(f"expected one target per record, got {len(inputs)} records and {len(targets)} targets")
         if theta.shape != (self.dim,):
@@ -145,16 +192,18 @@ class PerRecordGradients:
         parameters = {name: flat[self._slices[name]].view(shape) for name, shape in self._shapes.items()}
         number = len(self._workers)
         chunks = _chunks(len(inputs), self.dim, number)
+        seed = int(torch.randint(1 << 62, ()))
 
         def work(first: int) -> None:
             with torch.no_grad():
                 for rows in chunks[first::number]:
                     x, y = (self._moved(tensor[rows]) for tensor in (inputs, targets))
-                    use(rows, self._workers[first].gradients(parameters, x, y))
+                    run(self._workers[first], parameters, rows, x, y, seed + rows.start)
 
-        if len(chunks) <= 1 or number == 1:
-            work(0)
-        else:
+        with self._code.isolated(targets):
+            if len(chunks) <= 1 or number == 1:
+                work(0)
+                return
             with _one_torch_thread():
                 done = [_pool(number).submit(work, first) for first in range(number)]
                 wait(done)  # all of them, if one fails too: they share this object's buffers and torch's threads
@@ -165,24 +214,11 @@ class PerRecordGradients:
         return tensor.to(self._device, torch.float32 if tensor.is_floating_point() else None)
 
 
-def check_model(model: nn.Module) -> None:
-    """Refuse a model of which a record's gradient is undefined, naming the layer and what to use instead."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"the model must be a torch nn.Module, got {type(model).__name__}")
-    for name, module in model.named_modules():
-        place = f"layer {name!r} ({type(module).__name__})"
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            raise ValueError(f"{place} mixes the records of a batch: use nn.GroupNorm instead")
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
-            raise ValueError(
-                f"{place} keeps statistics across records: use track_running_stats=False or nn.GroupNorm instead"
-            )
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
-            raise ValueError(f"{place} changes its weights in the forward pass: use max_norm=None instead")
-    if any(nn.parameter.is_lazy(p) for p in model.parameters()):
-        raise ValueError("the model has lazy parameters: call it once on a batch first")
-    if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("the model has no trainable parameters")
+def _not_finite(rows: Tensor, why: str) -> dict[int, str]:
+    if not rows.is_floating_point() or largest(rows) < torch.inf:
+        return {}
+    bad = ~rows.reshape(len(rows), -1).isfinite().all(1)
+    return dict.fromkeys(bad.nonzero().flatten().tolist(), why)
 
 
 def _chunks(records: int, dim: int, threads: int) -> list[slice]:

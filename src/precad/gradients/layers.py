@@ -177,6 +177,14 @@ class MaxPool2d(Layer):
 class Embedding(Layer):
     """Of indices, so only as the first layer."""
 
+    def within(self, x: Tensor) -> tuple[Tensor, dict[int, str]]:
+        """The indices, with 0 for those that there are not; row → why it does not count, for rows that have such."""
+        size = self.module.num_embeddings
+        bad = (x < 0) | (x >= size)
+        rows = bad.flatten(1).any(1).nonzero().flatten().tolist() if x.ndim > 1 else bad.nonzero().flatten().tolist()
+        faults = {row: f"its input {int(x[row][bad[row]][0])} is not in [0, {size})" for row in rows}
+        return x.masked_fill(bad, 0), faults
+
     def forward(self, x: Tensor, own: Pass) -> Tensor:  # noqa: D102
         own.saved = x
         return F.embedding(x, _present(own.weight))
@@ -222,7 +230,7 @@ class GroupNorm(LayerNorm):
     """The same over groups of channels."""
 
     def _normalise(self, x: Tensor) -> Tensor:
-        return F.group_norm(x, self.module.num_groups, eps=self.module.eps)
+        return torch.group_norm(x, self.module.num_groups, eps=self.module.eps)  # F's refuses some batches of one
 
     def _shaped(self, parameter: Tensor, x: Tensor) -> Tensor:
         return parameter.view(-1, *[1] * (x.ndim - 2))

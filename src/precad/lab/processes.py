@@ -25,13 +25,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from numpy.typing import NDArray
 
-from precad.deployment import config, keys
+from precad.deployment import config, keys, kit
 from precad.deployment import task as tasks
 from precad.deployment.client import Client
 from precad.deployment.config import ServerConfig
 from precad.deployment.https import HttpTransport
 from precad.deployment.parties import Parties
 from precad.deployment.task import Task, Training
+from precad.files import make_folder, open_to_append, read_bytes, read_text, write_file
 from precad.protocol.params import Params
 from precad.protocol.states import Role
 
@@ -59,7 +60,7 @@ class Processes:
 
     def launch(self, name: str, *command: str) -> None:
         """Start a program of this Python's environment."""
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with open_to_append(self.folder / f"{name}.log") as log:
             self.started[name] = subprocess.Popen(
                 [str(BIN / command[0]), *command[1:]],
                 env=self._environment(),
@@ -69,21 +70,23 @@ class Processes:
                 start_new_session=True,
             )
 
-    def launch_b(self) -> None:
-        """Start server B of the :class:`Site` in this folder, by the command of its operator."""
-        settings = str(Site(self.folder).settings_file(Role.B))
-        self.launch("server-b", Path(sys.executable).name, "-m", "precad", "server", "--config", settings)
+    def launch_server(self, role: Role) -> None:
+        """Start a server of the :class:`Site` in this folder, by the command of its operator."""
+        settings, name = str(Site(self.folder).settings_file(role)), f"server-{role.name.lower()}"
+        self.launch(name, Path(sys.executable).name, "-P", "-m", "precad", "server", "--config", settings)
 
-    def wait_for(self, name: str, port: int) -> None:
-        """Wait until a process listens."""
+    def wait_for(self, name: str, port: int | Path) -> None:
+        """Wait until a process listens, on a port or at a Unix socket."""
         deadline = time.monotonic() + SLOW
+        local = isinstance(port, Path)
+        where = str(port) if local else ("127.0.0.1", port)
         while time.monotonic() < deadline and self.started[name].poll() is None:
-            with socket.socket() as attempt:
-                if attempt.connect_ex(("127.0.0.1", port)) == 0:
+            with socket.socket(socket.AF_UNIX if local else socket.AF_INET) as attempt:
+                if attempt.connect_ex(where) == 0:
                     return
             time.sleep(0.2)
-        words = (self.folder / f"{name}.log").read_text(errors="replace")[-2000:].strip()
-        raise RuntimeError(f"{name} does not listen on port {port}: {words or 'it said nothing'}")
+        words = read_bytes(self.folder / f"{name}.log").decode(errors="replace")[-2000:].strip()
+        raise RuntimeError(f"{name} does not listen at {port}: {words or 'it said nothing'}")
 
     def flwr(self, *arguments: str, timeout: float = SLOW) -> str:
         """Run Flower's command line to its end; what it printed."""
@@ -102,9 +105,9 @@ class Processes:
 
     def connect(self, address: str, how: str) -> None:
         """Tell Flower's command line where the SuperLink is."""
-        (self.folder / "flwr").mkdir(exist_ok=True)
+        make_folder(self.folder / "flwr")
         text = f'[superlink]\ndefault = "ours"\n\n[superlink.ours]\naddress = "{address}"\n{how}\n'
-        (self.folder / "flwr" / "config.toml").write_text(text)
+        write_file(self.folder / "flwr" / "config.toml", text)
 
     def stop(self) -> None:
         """Stop all, and what they started: ask, the last one first, and end those that take too long."""
@@ -134,7 +137,7 @@ class Processes:
 
     def _environment(self) -> dict[str, str]:
         path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
-        own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+        own = {"FLWR_HOME": str(self.folder / "flwr"), "PATH": path, "PYTHONSAFEPATH": "1"}
         return {**os.environ, **CLOSED_NETWORK, **own, **self.variables}
 
 
@@ -151,7 +154,7 @@ class Site:
 
     def settings_file(self, role: Role) -> Path:
         """The file of a server's settings."""
-        return self.folder / self.task.server(role).name / ("a.toml" if role is Role.A else "b.toml")
+        return self.folder / self.task.server(role).name / kit.settings_name(role)
 
     def settings(self, role: Role) -> ServerConfig:
         """A server's settings."""
@@ -182,7 +185,7 @@ class ServerB(Processes):
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
-        self.launch_b()
+        self.launch_server(Role.B)
         self.wait_for("server-b", Site(self.folder).settings(Role.B).port)
 
     @property
@@ -192,14 +195,27 @@ class ServerB(Processes):
 
     def memory(self) -> Memory:
         """What Linux says of it."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        lines = read_text(Path(f"/proc/{self.process.pid}/status")).splitlines()
         kib = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("VmRSS", "VmHWM"))}
         return Memory(kib["VmRSS"] / 1024, kib["VmHWM"] / 1024)
 
 
 @dataclass
+class Servers(Processes):
+    """Both servers of a :class:`Site`, as their operators run them, for native clients."""
+
+    def start(self) -> None:
+        """Start them, and wait until A listens for clients."""
+        site = Site(self.folder)
+        self.launch_server(Role.B)
+        self.wait_for("server-b", site.settings(Role.B).port)
+        self.launch_server(Role.A)
+        self.wait_for("server-a", site.settings(Role.A).clients_port)
+
+
+@dataclass
 class Deployment(Processes):
-    """Server B, a SuperLink and a SuperNode for each client."""
+    """Servers A and B, a SuperLink and a SuperNode for each client."""
 
     clients: tuple[str, ...]
 
@@ -211,20 +227,22 @@ class Deployment(Processes):
         _make_certificates(self.folder / "tls", datetime.datetime.now(datetime.UTC))
 
     @property
-    def settings_a(self) -> Path:
-        """Server A's settings, by which an app opens it."""
-        return Site(self.folder).settings_file(Role.A)
+    def socket_a(self) -> Path:
+        """Server A's socket, by which an app reaches it."""
+        return Site(self.folder).settings(Role.A).app_socket
 
     def start(self) -> None:
-        """Start server B, the SuperLink and the SuperNodes."""
+        """Start both servers, the SuperLink and the SuperNodes."""
         port, tls = free_port(), self.folder / "tls"
         self.connect(f"127.0.0.1:{port}", f'root-certificates = "{tls / "ca.pem"}"')
-        self.launch_b()
+        self.launch_server(Role.B)
+        self.launch_server(Role.A)
         shown = ("--ssl-certfile", str(tls / "server.pem"), "--ssl-keyfile", str(tls / "server.key"))
         trusted = ("--ssl-ca-certfile", str(tls / "ca.pem"))
         listening = ("--host", "127.0.0.1", "--port", str(port), "--enable-supernode-auth")
         self.launch("superlink", "flower-superlink", *shown, *trusted, *listening)
         self.wait_for("superlink", port)
+        self.wait_for("server-a", self.socket_a)
         for number, name in enumerate(self.clients):
             self.flwr("supernode", "register", str(self.folder / name / "node.pub"), "ours")
             self._start_node(number, name, port)
@@ -243,7 +261,7 @@ class Simulation(Processes):
 
     def start(self) -> None:
         """Start Ray and the SuperLink."""
-        (self.folder / "plasma").mkdir()
+        make_folder(self.folder / "plasma", new=True)
         self.variables["PRECAD_SIMULATION"] = str(self.folder / "simulation")
         for _ in range(RAY_ATTEMPTS):
             if self._start_ray(free_port()):
@@ -265,7 +283,7 @@ class Simulation(Processes):
         self.launch("ray", "ray", "start", "--head", "--block", *where, *quiet)
         process, deadline = self.started["ray"], time.monotonic() + SLOW
         while process.poll() is None and time.monotonic() < deadline:
-            if "Ray runtime started" in (self.folder / "ray.log").read_text():
+            if "Ray runtime started" in read_text(self.folder / "ray.log"):
                 return True
             time.sleep(0.2)
         self.stop()
@@ -294,7 +312,7 @@ def _signal(process: "subprocess.Popen[bytes]", how: signal.Signals) -> None:
 
 def _make_certificates(folder: Path, now: datetime.datetime) -> None:
     """The SuperLink's certificate, and the authority that signed it."""
-    folder.mkdir()
+    make_folder(folder, new=True)
     authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer, subject = _named("authority"), _named("127.0.0.1")
     until = now + datetime.timedelta(days=30)
@@ -321,8 +339,8 @@ def _make_certificates(folder: Path, now: datetime.datetime) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA256())
     )
-    (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    write_file(folder / "ca.pem", ca.public_bytes(serialization.Encoding.PEM))
+    write_file(folder / "server.pem", certificate.public_bytes(serialization.Encoding.PEM))
     _write_private(folder / "server.key", server, serialization.PrivateFormat.PKCS8)
 
 
@@ -335,9 +353,9 @@ def _make_node_key(folder: Path) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(folder / "node.key", key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    (folder / "node.pub").write_bytes(public)
+    write_file(folder / "node.pub", public)
 
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    write_file(path, pem, private=True)

@@ -7,19 +7,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-import numba
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from precad.elsewhere import elsewhere
+
+with elsewhere():  # numba would read .numba_config.yaml of the working folder, which can name machine code to run
+    import numba
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
 _I64, _I128 = ir.IntType(64), ir.IntType(128)
 _cgutils: Any = cgutils
+cast(Any, numba.config)._config_fname = os.devnull  # read again whenever something is compiled
 _PAIR = cast(Any, types).UniTuple(types.uint64, 2)
 
 
@@ -121,6 +126,85 @@ def _add_where(_typing: Any, sums: Any, words: Any, x: Any, start: Any) -> Any: 
     return types.void(sums, words, x, types.int64), generate
 
 
+def _look_up_nibbles(_typing: Any, tables: Any, words: Any, start: Any, out: Any) -> Any:  # noqa: ARG001
+    """Sixteen entries of a table are two vector registers: one instruction looks up a nibble of eight columns."""
+    lanes = ir.VectorType(_I64, 8)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if "+avx512f" not in context.codegen().magic_tuple()[2]:
+            return ir.IntType(1)(0)
+        tables, words, out = (context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 1, 3))
+        permute = builder.module.declare_intrinsic(
+            "llvm.x86.avx512.vpermi2var.q.512", (), ir.FunctionType(lanes, [lanes] * 3)
+        )
+
+        def place(data: Any, index: Any) -> Any:
+            return builder.bitcast(builder.gep(data, [index]), lanes.as_pointer())
+
+        def load(data: Any, index: Any) -> Any:
+            return builder.load(place(data, index), align=8)
+
+        first, groups = builder.mul(args[2], _I64(2)), range(WEIGHTS // lanes.count)
+        totals = [ir.Constant(lanes, None) for _ in groups]
+        for half in range(2):
+            every_second = ir.Constant(ir.VectorType(ir.IntType(32), 8), [2 * lane + half for lane in range(8)])
+            nibbles = []
+            for group in groups:
+                pair = (load(words, builder.add(first, _I64(16 * group + 8 * k))) for k in range(2))
+                nibbles.append(builder.shuffle_vector(*pair, every_second))
+            for nibble in range(16):
+                low, high = (load(tables, _I64(256 * half + 16 * nibble + 8 * k)) for k in range(2))
+                for group in groups:
+                    found = builder.call(permute, [low, nibbles[group], high])  # by the four lowest bits of each word
+                    totals[group] = builder.add(totals[group], found)
+                    nibbles[group] = builder.lshr(nibbles[group], ir.Constant(lanes, [4] * 8))
+        low_bits, places = (ir.Constant(lanes, [value] * 8) for value in ((1 << 61) - 1, 61))
+        for group, total in enumerate(totals):
+            folded = builder.add(builder.and_(total, low_bits), builder.lshr(total, places))
+            builder.store(folded, place(out, _I64(8 * group)), align=8)
+        return ir.IntType(1)(1)
+
+    return types.boolean(tables, words, types.int64, out), generate
+
+
+def _add_products(_typing: Any, sums: Any, weights: Any, first: Any, x: Any, start: Any) -> Any:  # noqa: ARG001
+    """Words are cut at 2^52: one instruction multiplies eight pairs of pieces and adds their low, or high, halves."""
+    lanes = ir.VectorType(_I64, 8)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if "+avx512ifma" not in context.codegen().magic_tuple()[2]:
+            return ir.IntType(1)(0)
+        sums, weights, x = (context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 1, 3))
+        low, high = (
+            builder.module.declare_intrinsic(
+                f"llvm.x86.avx512.vpmadd52{half}.uq.512", (), ir.FunctionType(lanes, [lanes] * 3)
+            )
+            for half in ("l", "h")
+        )
+
+        def place(data: Any, index: Any) -> Any:
+            return builder.bitcast(builder.gep(data, [index]), lanes.as_pointer())
+
+        places = [place(sums, _I64(8 * k)) for k in range(3)]
+        totals = [builder.load(each, align=8) for each in places]
+        cut = ir.Constant(lanes, [52] * 8)
+        for group in range(0, WEIGHTS, lanes.count):
+            pieces = []
+            for data, begin in ((weights, args[2]), (x, args[4])):
+                word = builder.load(place(data, builder.add(begin, _I64(group))), align=8)
+                pieces.append((word, builder.lshr(word, cut)))
+            for i, left in enumerate(pieces[0]):
+                for j, right in enumerate(pieces[1]):
+                    totals[i + j] = builder.call(low, [totals[i + j], left, right])
+                    if i + j < len(totals) - 1:
+                        totals[i + j + 1] = builder.call(high, [totals[i + j + 1], left, right])
+        for where, total in zip(places, totals, strict=True):
+            builder.store(total, where, align=8)
+        return ir.IntType(1)(1)
+
+    return types.boolean(sums, weights, types.int64, x, types.int64), generate
+
+
 def _select(_typing: Any, condition: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.select(*args)
@@ -162,6 +246,15 @@ SQUARES = 32
 COLUMNS = 8
 """How many columns :data:`add_where` adds at once."""
 
+WEIGHTS = 32
+"""How many weights :data:`look_up_nibbles` and :data:`add_products` take at once."""
+
+SUMS = 24
+"""How many sums :data:`add_products` adds to."""
+
+CALLS = 32
+"""How often :data:`add_products` may be called before the sums are folded."""
+
 Word = np.uint64
 
 mul_wide: Callable[[Word, Word], tuple[Word, Word]] = cast(Any, intrinsic(_mul_wide))
@@ -172,6 +265,20 @@ mul_add_wide: Callable[[Word, Word, Word, Word], tuple[Word, Word]] = cast(Any, 
 
 add_where: Callable[[NDArray[np.int32], NDArray[Word], NDArray[np.int64], int], None] = cast(Any, intrinsic(_add_where))
 """In a kernel: add x_i, for i = start..start + 7, to those of 128 sums whose bit is 1 in the words 2i and 2i + 1."""
+
+look_up_nibbles: Callable[[NDArray[Word], NDArray[Word], int, NDArray[Word]], bool] = cast(
+    Any, intrinsic(_look_up_nibbles)
+)
+"""In a kernel: fill ``out`` with the sums over 32 tables of 16 words, looked up by the nibbles of the words 2i and
+2i + 1, for i = start..start + 31; each sum's three highest bits are added to the others, as 2^61 ≡ 1. False, and
+nothing done, on a processor without AVX-512."""
+
+add_products: Callable[[NDArray[Word], NDArray[Word], int, NDArray[Word], int], bool] = cast(
+    Any, intrinsic(_add_products)
+)
+"""In a kernel: add the products of 32 words from ``weights[first]`` on with 32 from ``x[start]`` on to 24 sums: eight
+for 2^0, eight for 2^52, eight for 2^104. A call adds less than 12·2^52 to each, if one factor is below 2^61. False,
+and nothing done, on a processor without AVX-512 IFMA."""
 
 select: Callable[[Any, _Result, _Result], _Result] = cast(Any, intrinsic(_select))
 """In a kernel: a if the condition holds, else b, of the same type, without a branch."""

@@ -30,9 +30,18 @@ _P = np.uint64(P)
 
 def digest(purpose: bytes, *parts: bytes) -> Digest:
     """H: BLAKE2b-256, personalised with ``purpose`` (at most 16 bytes), over length-prefixed parts."""
+    return digest_of_framed(purpose, *map(framed, parts))
+
+
+def framed(part: bytes) -> bytes:
+    """A part of what is hashed, after its length."""
+    return len(part).to_bytes(8, "little") + part
+
+
+def digest_of_framed(purpose: bytes, *parts: bytes) -> Digest:
+    """H of parts that stand after their lengths, several in one if need be."""
     state = hashlib.blake2b(digest_size=DIGEST_BYTES, person=purpose)
     for part in parts:
-        state.update(len(part).to_bytes(8, "little"))
         state.update(part)
     return Digest(state.digest())
 

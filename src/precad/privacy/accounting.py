@@ -1,8 +1,9 @@
 """Accountants: from what an adversary sees to (ε, δ) (PROTOCOL §7, §7a; paper, Theorem 1).
 
 Neighbouring data sets differ in one record (or client) that is replaced by a null one, whose gradient is zero. What an
-adversary sees of it is a Poisson-subsampled Gaussian mechanism, composed: a ``Mechanism``. The figure of a run is
-:func:`precad.privacy.epsilon.epsilon`; nothing else enforces a budget.
+adversary sees of it is a Poisson-subsampled Gaussian mechanism, composed: a ``Mechanism``; of several runs, a
+``Composition`` of them. The figure of a run is :func:`precad.privacy.epsilon.epsilon`, that of several
+:func:`precad.privacy.epsilon.total`; nothing else enforces a budget.
 
 **The paper's figure against clients only is not valid for records** (Theorem 1, case 2): all records of a client share
 one selection, so the sampling of clients never amplifies a record. :func:`paper_clients_epsilon` computes it, for
@@ -11,7 +12,7 @@ comparison.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Protocol
 
 import dp_accounting
@@ -19,7 +20,7 @@ from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import optimize, special
 
-from precad.privacy.terms import Mechanism
+from precad.privacy.terms import Mechanism, Mechanisms
 
 _ORDERS = (*range(2, 64), 128, 256, 512, 1024)  # whole ones: exact sums, where others are slow and may not converge
 
@@ -31,10 +32,10 @@ class Accountant(Protocol):
     rigorous: bool
     """Whether the figure is a proven bound. Only such an accountant may enforce a budget."""
 
-    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+    def epsilon(self, mechanism: Mechanisms, delta: float) -> float:
         """The ε of this mechanism at δ."""
 
-    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+    def delta(self, mechanism: Mechanisms, epsilon: float) -> float:
         """The δ of this mechanism at ε."""
 
 
@@ -53,14 +54,14 @@ class PldAccountant:
     name = "pld"
     rigorous = True
 
-    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+    def epsilon(self, mechanism: Mechanisms, delta: float) -> float:
         """The least ε, on a grid, for which the mechanism is (ε, δ)-DP; infinite if :attr:`Mechanism.hopeless`."""
         _check_delta(delta)
         if mechanism.steps == 0 or mechanism.hopeless():
             return math.inf if mechanism.steps else 0.0
         return float(_composed(mechanism, self.interval, self.replace_one).get_epsilon_for_delta(delta))
 
-    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+    def delta(self, mechanism: Mechanisms, epsilon: float) -> float:
         """An upper bound on δ at ε."""
         if mechanism.steps == 0 or mechanism.hopeless():
             return 1.0 if mechanism.steps else 0.0
@@ -78,12 +79,12 @@ class RdpAccountant:
     name = "rdp"
     rigorous = True
 
-    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+    def epsilon(self, mechanism: Mechanisms, delta: float) -> float:
         """The ε of the best order."""
         _check_delta(delta)
         return float(_composed_rdp(mechanism).get_epsilon(delta)) if mechanism.steps else 0.0
 
-    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+    def delta(self, mechanism: Mechanisms, epsilon: float) -> float:
         """The δ of the best order."""
         return float(_composed_rdp(mechanism).get_delta(epsilon)) if mechanism.steps else 0.0
 
@@ -95,15 +96,17 @@ class GdpAccountant:
     name = "gdp"
     rigorous = False
 
-    def mu(self, mechanism: Mechanism) -> float:
-        """μ = p·√(T·(e^{1/σ²} − 1)) (paper, Theorem 1)."""
-        return mechanism.rate * math.sqrt(mechanism.steps * math.expm1(mechanism.noise_multiplier**-2))
+    def mu(self, mechanism: Mechanisms) -> float:
+        """μ = p·√(T·(e^{1/σ²} − 1)) (paper, Theorem 1); of several mechanisms, the root of the sum of their squares."""
+        return math.hypot(
+            *(part.rate * math.sqrt(part.steps * math.expm1(part.noise_multiplier**-2)) for part in mechanism.parts)
+        )
 
-    def epsilon(self, mechanism: Mechanism, delta: float) -> float:
+    def epsilon(self, mechanism: Mechanisms, delta: float) -> float:
         """The ε at which :meth:`delta` falls to δ."""
         return gdp_epsilon(self.mu(mechanism), delta)
 
-    def delta(self, mechanism: Mechanism, epsilon: float) -> float:
+    def delta(self, mechanism: Mechanisms, epsilon: float) -> float:
         """δ(ε) of μ-GDP (paper, equation 3)."""
         return gdp_delta(self.mu(mechanism), epsilon)
 
@@ -134,9 +137,16 @@ def paper_clients_epsilon(*, sigma: float, record_rate: float, client_rate: floa
 
 
 @lru_cache(maxsize=32)
-def _composed(mechanism: Mechanism, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
-    width = interval * max(1.0, (2 * mechanism.noise_multiplier) ** -2)
-    return _once(mechanism.noise_multiplier, mechanism.rate, width, replace_one).self_compose(mechanism.steps)
+def _composed(mechanism: Mechanisms, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
+    """All parts on one grid, the widest that one of them needs."""
+    width = interval * max(1.0, *((2 * part.noise_multiplier) ** -2 for part in mechanism.parts))
+    repeated = (_repeated(part, width, replace_one) for part in mechanism.parts)
+    return reduce(pld.PrivacyLossDistribution.compose, repeated)
+
+
+@lru_cache(maxsize=32)
+def _repeated(mechanism: Mechanism, interval: float, replace_one: bool) -> pld.PrivacyLossDistribution:
+    return _once(mechanism.noise_multiplier, mechanism.rate, interval, replace_one).self_compose(mechanism.steps)
 
 
 @lru_cache(maxsize=64)
@@ -152,11 +162,14 @@ def _once(sigma: float, rate: float, interval: float, replace_one: bool) -> pld.
 
 
 @lru_cache(maxsize=64)
-def _composed_rdp(mechanism: Mechanism) -> rdp.RdpAccountant:
-    event = dp_accounting.GaussianDpEvent(mechanism.noise_multiplier)
-    if mechanism.rate < 1:
-        event = dp_accounting.PoissonSampledDpEvent(mechanism.rate, event)
-    return rdp.RdpAccountant(_ORDERS).compose(event, mechanism.steps)
+def _composed_rdp(mechanism: Mechanisms) -> rdp.RdpAccountant:
+    accountant = rdp.RdpAccountant(_ORDERS)
+    for part in mechanism.parts:
+        event = dp_accounting.GaussianDpEvent(part.noise_multiplier)
+        if part.rate < 1:
+            event = dp_accounting.PoissonSampledDpEvent(part.rate, event)
+        accountant.compose(event, part.steps)
+    return accountant
 
 
 def _check_delta(delta: float) -> None:

@@ -1,7 +1,8 @@
 """What K malicious clients can do to the expected loss of a record, at most (PROTOCOL §8; paper, Theorem 2).
 
 Every valid update has norm at most C, so with or without K more clients the run's outputs are close in the sense of
-differential privacy at client level, with noise σ̃ = √2·σ·R'/C in units of C. For a loss in [0, B] with expectation L
+differential privacy at client level, with noise σ̃ in units of C: √2·σ·R'/C, or what noise mode and unit make of it
+(``Params.noise_over_bound``). For a loss in [0, B] with expectation L
 over clean runs, its expectation L' over attacked runs satisfies, for every ε ∈ ℝ,
 
     L' ≤ e^ε·L + B·δ(ε),      L' ≥ e^-ε·(L − B·δ(ε)),
@@ -49,7 +50,7 @@ class Threat:
     client_rate: float
     """q."""
     noise: float
-    """σ̃ = √2·σ·R'/C: the noise of both servers over the bound C. A smaller one, as with R for R', weakens the bound."""
+    """σ̃: all noise in a sum over the bound C. A smaller one weakens the bound."""
 
     def __post_init__(self) -> None:
         if type(self.malicious) is not int or not 1 <= self.malicious <= MAX_GROUP:
@@ -137,8 +138,10 @@ def certified_accuracy(threat: Threat, errors: Sequence[float], confidence: floa
     return CertifiedAccuracy(confidence, len(errors), 1 - worst, 1 - attacked, (1 - worst) * (1 - attacked))
 
 
-def check_applies(*, normalise: str, validation: str) -> None:
+def check_applies(*, normalise: str, validation: str, protocol: str = "precad") -> None:
     """Refuse a run that has no certificate, and say why."""
+    if protocol != "precad":
+        raise ValueError(f"there is no certificate with protocol = {protocol}: it is a property of precad's rounds")
     if validation == "none":
         raise ValueError(
             "there is no certificate with validation = none: one malicious client can set the sum to anything; "

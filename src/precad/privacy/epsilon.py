@@ -1,15 +1,16 @@
 """ε: what participations cost, and how many a budget pays for (PROTOCOL §7, §7a).
 
-Every ε that is printed, stored or enforced is :func:`epsilon` of the same terms, and so the same to the last digit.
+Every ε that is printed, stored or enforced is :func:`epsilon` of the same terms, and so the same to the last digit;
+:func:`total` is the same over several runs.
 The accountant is loaded when the first figure is asked for: a client that only counts starts in half the time.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from precad.privacy.terms import MIN_SIGMA, Adversary, Terms
+from precad.privacy.terms import MIN_SIGMA, Adversary, Composition, Spent, Terms
 
 if TYPE_CHECKING:
     from precad.privacy.accounting import Accountant
@@ -29,32 +30,56 @@ def epsilon(terms: Terms, adversary: Adversary, participations: int) -> float:
     Returns:
         ε; infinite where no ε holds at this δ: without noise, and where the sampler's share exceeds δ (from ε ≈ 20 on).
     """
-    return _epsilon(terms, adversary, participations)
+    return total([Spent(terms, participations)], adversary, terms.delta)
+
+
+def total(spent: Iterable[Spent], adversary: Adversary, delta: float) -> float:
+    """What several runs on the same data cost together, at one δ: of a single run, its :func:`epsilon`.
+
+    The privacy loss distributions of all runs are composed, which costs less than the sum of their ε. The order does
+    not matter, to the last digit. It holds for runs one after the other, of which each may depend on what the ones
+    before it showed, but for its terms: they must not be chosen by what was seen of the data.
+
+    Args:
+        spent: All that the record, or client, took part in, each with the terms of its run. Their δ is not used.
+        adversary: Who sees all of the runs.
+        delta: The δ of the total.
+
+    Returns:
+        ε; infinite where no ε holds at this δ.
+    """
+    return _total(tuple(sorted((each for each in spent if each.participations), key=repr)), adversary, delta)
 
 
 @cache
-def _epsilon(terms: Terms, adversary: Adversary, participations: int) -> float:
+def _total(spent: tuple[Spent, ...], adversary: Adversary, delta: float) -> float:
     from precad.privacy.accounting import PldAccountant
 
-    return bound(PldAccountant(), terms, adversary, participations)
+    return bound(PldAccountant(), spent, adversary, delta)
 
 
-def bound(accountant: "Accountant", terms: Terms, adversary: Adversary, participations: int) -> float:
+def bound(accountant: "Accountant", spent: Iterable[Spent], adversary: Adversary, delta: float) -> float:
     """The same by another rigorous accountant, for comparison."""
     from precad.privacy.groups import group_epsilon
 
-    if participations == 0 or terms.sigma_seen(adversary) < MIN_SIGMA:
-        return math.inf if participations else 0.0
-    mechanism = terms.mechanism(adversary, participations)
-    left = terms.delta * (1 - _SET_ASIDE)
+    runs = [each for each in spent if each.participations]
+    if not runs or any(run.terms.sigma_seen(adversary) < MIN_SIGMA for run in runs):
+        return math.inf if runs else 0.0
+    sizes = {run.terms.group for run in runs}
+    if len(sizes) > 1:
+        raise ValueError(f"a total is of groups of one size, got {', '.join(map(str, sorted(sizes)))}")
+    seen = [run.terms.mechanism(adversary, run.participations) for run in runs]
+    mechanism, size = Composition.of(seen), sizes.pop()
+    left = delta * (1 - _SET_ASIDE)
     for _ in range(100):
         if left <= 0:
             return math.inf
-        found = group_epsilon(accountant, mechanism, terms.group, left)
-        taken = terms.sampler_delta(adversary, mechanism.steps, found)
-        if left + taken <= terms.delta:
+        found = group_epsilon(accountant, mechanism, size, left)
+        shares = (run.terms.sampler_delta(adversary, each.steps, found) for run, each in zip(runs, seen, strict=True))
+        taken = math.fsum(shares)
+        if left + taken <= delta:
             return found
-        left = terms.delta - 1.01 * taken  # a little more than was taken: what is left decides what will be
+        left = delta - 1.01 * taken  # a little more than was taken: what is left decides what will be
     return math.inf
 
 

@@ -10,13 +10,13 @@ Differential Privacy*, 2017, Lemma 2.2), which holds for every accountant, and w
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
 from precad.privacy.accounting import Accountant, PldAccountant
-from precad.privacy.terms import Mechanism
+from precad.privacy.terms import Composition, Mechanism, Mechanisms
 
 MAX_GROUP = 1000
 """Larger groups are not accounted for: no privacy is left for them, and the mixture has as many parts as members."""
@@ -27,13 +27,15 @@ Curve = Callable[[float], float]
 """δ as a function of ε."""
 
 
-def direct_delta(mechanism: Mechanism, size: int, interval: float) -> Curve:
+def direct_delta(mechanism: Mechanisms, size: int, interval: float) -> Curve:
     """δ(ε) when Binomial(K, rate) of the group are in each sample, each moving the sum by 1, all one way."""
     _check_size(size)
     if mechanism.hopeless(size):
         return lambda _epsilon: 1.0
-    if size == 1 or mechanism.rate == 1:
-        whole = Mechanism(mechanism.noise_multiplier / size, mechanism.rate, mechanism.steps)
+    if size == 1 or all(part.rate == 1 for part in mechanism.parts):
+        whole = Composition.of(
+            Mechanism(part.noise_multiplier / size, part.rate, part.steps) for part in mechanism.parts
+        )
         return lambda epsilon: PldAccountant(interval=interval).delta(whole, epsilon)
     return _mixture(mechanism, size, interval).get_delta_for_epsilon  # type: ignore[no-any-return]
 
@@ -50,7 +52,7 @@ def generic_delta(single: Curve, size: int) -> Curve:
     return delta
 
 
-def group_epsilon(accountant: Accountant, mechanism: Mechanism, size: int, delta: float) -> float:
+def group_epsilon(accountant: Accountant, mechanism: Mechanisms, size: int, delta: float) -> float:
     """An ε, a little above the least, for which a group of ``size`` has (ε, δ); infinite above :data:`MAX_EPSILON`.
 
     A rigorous accountant only; direct accounting is tried beside the generic bound if it is the PLD accountant.
@@ -65,14 +67,17 @@ def group_epsilon(accountant: Accountant, mechanism: Mechanism, size: int, delta
     curves = [generic_delta(lambda epsilon: accountant.delta(mechanism, epsilon), size)]
     if isinstance(accountant, PldAccountant):
         # Each loss is of the order of rate·K/σ; a coarser grid is faster, and its figure a bound too.
-        width = min(0.02, 0.4 * mechanism.rate) * size / mechanism.noise_multiplier
+        width = max(min(0.02, 0.4 * part.rate) * size / part.noise_multiplier for part in mechanism.parts)
         curves.append(direct_delta(mechanism, size, max(accountant.interval, width)))
     return min(_epsilon(curve, delta) for curve in curves)
 
 
 @lru_cache(maxsize=64)
-def _mixture(mechanism: Mechanism, size: int, interval: float) -> pld.PrivacyLossDistribution:
-    return _once(mechanism.noise_multiplier, mechanism.rate, size, interval).self_compose(mechanism.steps)
+def _mixture(mechanism: Mechanisms, size: int, interval: float) -> pld.PrivacyLossDistribution:
+    repeated = (
+        _once(part.noise_multiplier, part.rate, size, interval).self_compose(part.steps) for part in mechanism.parts
+    )
+    return reduce(pld.PrivacyLossDistribution.compose, repeated)
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,9 @@
 """The ledger: which client took part in which round, for ever, and what that has cost it (PROTOCOL §7).
 
 A client counts a round when it *sends*, before the first byte leaves; a server when it *opens*. One round is one
-transaction of SQLite and one link of a hash chain, so a round is in the ledger whole or not at all, is never
-counted twice, and no entry can be changed, removed or inserted without breaking every link after it. Who keeps the
-last link elsewhere notices a ledger that was cut off or written anew.
+transaction of SQLite and one link of a hash chain, so a round is in the ledger whole or not at all, and is never
+counted twice. To change, remove or insert an entry is to compute every link after it anew. Whoever can write the file
+can do that: the chain is evidence only beside a last link that somebody else keeps, or files that repeat it.
 """
 
 import csv
@@ -13,17 +13,21 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from precad.databases import connect, look, typed
 from precad.errors import PrecadError
-from precad.mpc.prg import check_name, digest
+from precad.files import words_of
+from precad.mpc.prg import check_name, digest, digest_of_framed, framed
 from precad.privacy.epsilon import epsilon
 from precad.privacy.terms import Adversary, Terms
-from precad.tables import finite
+from precad.tables import build, finite, parse_json
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,29 @@ class Entry:
     participants: tuple[str, ...]
     link: str
     """The hash of this entry and of all before it, in hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What a ledger knows of its run beside the price. None is what it was not told: earlier versions told nothing."""
+
+    unit: str | None = None
+    """What ε protects: ``record`` or ``client``."""
+    private: bool | None = None
+    """Whether nobody can take the noise away: not with a seed."""
+
+    def __post_init__(self) -> None:
+        if self.unit not in (None, "record", "client"):
+            raise ValueError(f"unit must be record or client, got {self.unit!r}")
+
+    def fits(self, other: "Origin") -> bool:
+        """Whether the two do not contradict each other."""
+        pairs = ((self.unit, other.unit), (self.private, other.private))
+        return all(None in pair or pair[0] == pair[1] for pair in pairs)
+
+
+UNTOLD = Origin()
+"""Of a ledger that was told nothing."""
 
 
 class LedgerError(PrecadError):
@@ -47,7 +74,7 @@ class Ledger:
     simulations: what is counted then outlives the process, but not a power cut.
     """
 
-    def __init__(self, path: Path, task: str, terms: Terms, *, durable: bool = True) -> None:
+    def __init__(self, path: Path, task: str, terms: Terms, origin: Origin = UNTOLD, *, durable: bool = True) -> None:
         """Open or begin the ledger of the task with this digest, in hexadecimal."""
         if terms != Terms(**{name: getattr(terms, name) for name in _TERMS}):
             raise ValueError(f"a ledger counts one record or client under the noise of two servers, got {terms}")
@@ -57,28 +84,31 @@ class Ledger:
         self._process = os.getpid()
         with _plain_errors(path):
             # Kept open while the ledger is: a commit is then one write that the disk confirms.
-            self._connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+            self._connection = connect(path, SCHEMA, durable=durable)
         weakref.finalize(self, self._connection.close)
         with self._transaction() as connection:
-            for statement in _SCHEMA:
+            for statement in SCHEMA:
                 connection.execute(statement)
-            connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(task, terms),))
+            connection.execute("INSERT OR IGNORE INTO terms VALUES (0, ?)", (_canonical(task, terms, origin),))
             (self._stored,) = connection.execute("SELECT json FROM terms").fetchone()
-        if _read_terms(self._stored) != (task, terms):
+        stored_task, stored_terms, self._origin = _read_terms(self._stored)
+        if (stored_task, stored_terms) != (task, terms) or not origin.fits(self._origin):
             raise LedgerError(f"{path} is the ledger of other terms: {self._stored}")
-
-    @classmethod
-    def load(cls, path: Path) -> "Ledger":
-        """The ledger at ``path``, with the terms that it was made with."""
-        task, terms, _, _ = _look(path)
-        return cls(path, task, terms)
 
     @property
     def terms(self) -> Terms:
         """What a participation costs."""
         return self._terms
+
+    @property
+    def origin(self) -> Origin:
+        """What the ledger was told of its run when it began."""
+        return self._origin
+
+    def close(self) -> None:
+        """Leave a file at rest: all that was counted is in it, and nothing of SQLite's is beside it."""
+        with self._mine():
+            self._connection.close()
 
     def record(self, round_: int, participants: Iterable[str]) -> Entry:
         """Count a round, durably. The same round again is the same entry; with other participants it is an error."""
@@ -94,10 +124,10 @@ class Ledger:
             if known is not None:
                 entry = _entry(known)
                 if entry.participants != names:
-                    raise LedgerError(f"round {round_} is in the ledger with other participants")
+                    raise LedgerError(f"round {round_ + 1} is in the ledger with other participants")
                 return entry
             last = connection.execute("SELECT link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-            link = _link(self._stored, last[0] if last else "", round_, names)
+            link = link_of(self._stored, last[0] if last else "", round_, names)
             connection.execute(
                 "INSERT INTO entries (round, participants, link) VALUES (?, ?, ?)", (round_, json.dumps(names), link)
             )
@@ -112,29 +142,90 @@ class Ledger:
         with self._mine():
             return dict(self._connection.execute("SELECT client, count FROM counts ORDER BY client"))
 
+    def contents(self) -> "Contents":
+        """All of it, at one moment."""
+        with self._mine(), self._connection as connection:
+            connection.execute("BEGIN")
+            return _read(connection)
+
     def entries(self) -> list[Entry]:
         """All rounds, in the order in which they were counted."""
-        return self._contents()[0]
+        return self.contents().entries()
+
+    def verify(self) -> str:
+        """See :meth:`Contents.verify`."""
+        return self.contents().verify()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing: what is not confirmed by the disk is undone, and an error."""
+        with self._mine(), self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+
+    @contextmanager
+    def _mine(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise LedgerError(f"{self._path} was opened before this process was forked: open it again")
+        with self._turn, _plain_errors(self._path):
+            yield
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that a ledger's file holds, at one moment."""
+
+    stored: str
+    """The terms as they stand in the file, and so in every link."""
+    rows: tuple[tuple[int, str, str], ...]
+    """(round counted from 0, its participants as a JSON list, link), in the order in which they were counted."""
+    counts: Mapping[str, int]
+    """T_i of every client that took part, as the file claims it."""
+
+    @cached_property
+    def task(self) -> str:
+        """The digest of the task, in hexadecimal."""
+        return _read_terms(self.stored)[0]
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What a participation costs."""
+        return _read_terms(self.stored)[1]
+
+    @cached_property
+    def origin(self) -> Origin:
+        """What the ledger was told of its run when it began."""
+        return _read_terms(self.stored)[2]
+
+    @property
+    def last_link(self) -> str:
+        """Empty before the first round."""
+        return self.rows[-1][2] if self.rows else ""
+
+    def entries(self) -> list[Entry]:
+        """All rounds, in the order in which they were counted."""
+        return [_entry(row) for row in self.rows]
 
     def verify(self) -> str:
         """Recompute every link and every count; the last link, or a :class:`LedgerError` that names the first fault."""
-        return _check(self._stored, *self._contents())
+        return _check(self.stored, self.entries(), self.counts)
 
     def export(self) -> dict[str, Any]:
         """Everything an auditor needs to recompute each figure: terms, rounds, counts, ε, and the last link.
 
-        ε is None where there is none. All is read at one moment, whoever else writes.
+        ε is None where there is none.
         """
-        entries, counts = self._contents()
-        last = _check(self._stored, entries, counts)
+        last = self.verify()
         costs = {
-            count: {adversary.value: finite(epsilon(self._terms, adversary, count)) for adversary in Adversary}
-            for count in sorted(set(counts.values()))
+            count: {adversary.value: finite(epsilon(self.terms, adversary, count)) for adversary in Adversary}
+            for count in sorted(set(self.counts.values()))
         }
         return {
-            "terms": json.loads(self._stored),
-            "rounds": [asdict(entry) for entry in entries],
-            "clients": {name: {"participations": count, "epsilon": costs[count]} for name, count in counts.items()},
+            "terms": parse_json(self.stored),
+            "rounds": [asdict(entry) for entry in self.entries()],
+            "clients": {
+                name: {"participations": count, "epsilon": costs[count]} for name, count in self.counts.items()
+            },
             "digest": last,
         }
 
@@ -154,54 +245,40 @@ class Ledger:
         writer.writerow(["digest", exported["digest"]])
         return out.getvalue()
 
-    def _contents(self) -> tuple[list[Entry], dict[str, int]]:
-        """All rounds and all counts, at one moment."""
-        with self._mine(), self._connection as connection:
-            connection.execute("BEGIN")
-            rows = connection.execute("SELECT round, participants, link FROM entries ORDER BY number").fetchall()
-            counts = dict(connection.execute("SELECT client, count FROM counts ORDER BY client"))
-        return [_entry(row) for row in rows], counts
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing: what is not confirmed by the disk is undone, and an error."""
-        with self._mine(), self._connection as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
+def read(path: Path, beside: Iterable[str] = ()) -> Contents:
+    """The ledger at ``path`` as it is now. Neither it nor any other file is changed, and whoever counts goes on.
 
-    @contextmanager
-    def _mine(self) -> Iterator[None]:
-        if os.getpid() != self._process:
-            raise LedgerError(f"{self._path} was opened before this process was forked: open it again")
-        with self._turn, _plain_errors(self._path):
-            yield
+    Args:
+        path: Its file.
+        beside: The statements of the other tables that the file may have, where a party of a task keeps more in it.
+
+    Raises:
+        LedgerError: It is not there, is damaged, or has something in it that is not of a ledger.
+    """
+    try:
+        contents = look(path, SCHEMA, _read, beside)
+        _read_terms(contents.stored)
+    except FileNotFoundError:
+        raise LedgerError(f"there is no ledger at {path}") from None
+    except (sqlite3.Error, OSError, LedgerError) as error:
+        raise LedgerError(f"{path} is not a ledger that can be read: {words_of(error)}") from None
+    return contents
 
 
-@dataclass(frozen=True)
-class LedgerView:
-    """A ledger at one moment. Its links are shown, not recomputed: :meth:`Ledger.verify` does that."""
-
-    terms: Terms
-    rounds: tuple[tuple[int, str], ...]
-    """(round counted from 0, its participants as a JSON list), in the order in which they were counted."""
-    last_link: str
-    """Empty before the first round."""
-
-
-def view(path: Path) -> LedgerView:
-    """The ledger at ``path`` as it is now, only looked at: nothing is written, and whoever counts goes on counting."""
-    return LedgerView(*_look(path)[1:])
-
-
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A file that nobody has open, so without a write-ahead log, is read as the file it is: no other file appears."""
-    at_rest = not path.with_name(f"{path.name}-wal").exists()
-    way = "mode=ro&immutable=1" if at_rest else "mode=ro"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, isolation_level=None)
+def read_verified(path: Path, beside: Iterable[str] = ()) -> Contents:
+    """The same, with every link and every count recomputed; a :class:`LedgerError` that names file and fault."""
+    contents = read(path, beside)
+    try:
+        contents.verify()
+    except LedgerError as error:
+        raise LedgerError(f"the chain of {path} does not hold: {error}") from None
+    return contents
 
 
 _TERMS = ("sigma", "record_rate", "delta", "dim")
-_SCHEMA = (
+_ORIGIN = ("unit", "private")
+SCHEMA = (
     "CREATE TABLE IF NOT EXISTS terms (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS entries (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -217,55 +294,75 @@ _SCHEMA = (
 def _plain_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {path} cannot be read or written: {error}") from None
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerError(f"the ledger {path} cannot be read or written: {words_of(error)}") from None
 
 
-def _look(path: Path) -> tuple[str, Terms, tuple[tuple[int, str], ...], str]:
-    """The task, the terms, the rounds and the last link of the ledger at ``path``, all at one moment."""
-    if not path.is_file():
-        raise LedgerError(f"there is no ledger at {path}")
+def _read(connection: sqlite3.Connection) -> Contents:
+    terms = typed("the terms", connection.execute("SELECT json FROM terms"), str)
+    rows = typed(
+        "a round", connection.execute("SELECT round, participants, link FROM entries ORDER BY number"), int, str, str
+    )
+    counts = typed("a count", connection.execute("SELECT client, count FROM counts ORDER BY client"), str, int)
+    if not terms:
+        raise LedgerError("it has no terms")
+    return Contents(terms[0][0], tuple(rows), dict(counts))
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A ledger's terms as they stand in the file."""
+
+    task: str
+    sigma: float
+    record_rate: float
+    delta: float
+    dim: int
+
+
+def _read_terms(stored: str) -> tuple[str, Terms, Origin]:
     try:
-        with closing(connect_to_read(path)) as connection:
-            connection.execute("BEGIN")
-            (stored,) = connection.execute("SELECT json FROM terms").fetchone()
-            rows = connection.execute("SELECT round, participants FROM entries ORDER BY number").fetchall()
-            last = connection.execute("SELECT link FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-        return *_read_terms(stored), tuple(rows), last[0] if last else ""
-    except (sqlite3.Error, TypeError, LedgerError) as error:
-        raise LedgerError(f"{path} is not a ledger that can be read: {error}") from None
-
-
-def _read_terms(stored: str) -> tuple[str, Terms]:
-    try:
-        value = json.loads(stored)
-        task, terms = value.pop("task"), Terms(**value)
-        if type(task) is not str or value.keys() != set(_TERMS):
-            raise ValueError("other names, or another type of task")
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise LedgerError(f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored}: {error}") from None
-    return task, terms
+        table = parse_json(stored)
+        if not isinstance(table, dict):
+            raise ValueError("it must be a table")
+        origin = {name: table.pop(name) for name in _ORIGIN if name in table}
+        value, known = build(_Stored, table, "it"), build(Origin, origin, "a ledger")
+        return value.task, Terms(**{name: getattr(value, name) for name in _TERMS}), known
+    except ValueError as error:
+        words = f"a ledger's terms are a task and {', '.join(_TERMS)}, got {stored[:400]}"
+        raise LedgerError(f"{words}: {error}") from None
 
 
 def _entry(row: tuple[int, str, str]) -> Entry:
     try:
-        names = json.loads(row[1])
-    except (ValueError, TypeError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise LedgerError(f"round {row[0]} was changed: its participants are not a list of names")
-    return Entry(row[0], tuple(names), row[2])
+        names = parse_names(row[1])
+    except ValueError:
+        raise LedgerError(f"round {row[0] + 1} was changed: its participants are not a list of names") from None
+    if row[0] < 0:
+        raise LedgerError(f"a round was changed: it has the number {row[0]}")
+    return Entry(row[0], names, row[2])
 
 
-def _check(terms: str, entries: list[Entry], claimed: dict[str, int]) -> str:
+@lru_cache(64)  # with q = 1 all rounds are alike
+def parse_names(text: str) -> tuple[str, ...]:
+    """The names in a JSON list; what is none is a ``ValueError``."""
+    names = parse_json(text)
+    if not isinstance(names, list):
+        raise ValueError("it must be a list of names")
+    for name in names:
+        check_name(name)
+    return tuple(names)
+
+
+def _check(terms: str, entries: list[Entry], claimed: Mapping[str, int]) -> str:
     """The last link, if every link and every count is what the rounds say."""
-    link, counts = "", dict[str, int]()
+    link, counts = "", Counter[str]()
     for entry in entries:
-        link = _link(terms, link, entry.round, entry.participants)
+        link = link_of(terms, link, entry.round, entry.participants)
         if entry.link != link:
-            raise LedgerError(f"round {entry.round} was changed, or one before it was removed")
-        for name in entry.participants:
-            counts[name] = counts.get(name, 0) + 1
+            terms_too = ", or the terms were" if entry is entries[0] else ""
+            raise LedgerError(f"round {entry.round + 1} was changed{terms_too}, or one before it was removed")
+        counts.update(entry.participants)
     for name, count in claimed.items():
         if counts.pop(name, 0) != count:
             raise LedgerError(f"the count of {name} is {count}, which is not what the rounds say")
@@ -274,13 +371,20 @@ def _check(terms: str, entries: list[Entry], claimed: dict[str, int]) -> str:
     return link
 
 
-def _link(terms: str, previous: str, round_: int, participants: tuple[str, ...]) -> str:
+def link_of(terms: str, previous: str, round_: int, participants: tuple[str, ...]) -> str:
     """H(terms, link before, round, participants)."""
     start = digest(b"precad ledger", terms.encode(), previous.encode())
-    return digest(b"precad entry", start, str(round_).encode(), *(name.encode() for name in participants)).hex()
+    names = b"".join(map(_framed_name, participants))
+    return digest_of_framed(b"precad entry", framed(start), framed(str(round_).encode()), names).hex()
 
 
-def _canonical(task: str, terms: Terms) -> str:
+@lru_cache(maxsize=1 << 14)
+def _framed_name(name: str) -> bytes:
+    return framed(name.encode())
+
+
+def _canonical(task: str, terms: Terms, origin: Origin) -> str:
     """As they stand in the file, and so in every link."""
-    value = {"task": task} | {name: getattr(terms, name) for name in _TERMS}
+    known = {name: value for name, value in asdict(origin).items() if value is not None}
+    value = {"task": task} | known | {name: getattr(terms, name) for name in _TERMS}
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -23,7 +23,7 @@ class Nearest:
     noise: float | None
     """The least σ̃."""
     client_bound: float | None
-    """The largest C, with the noise unchanged."""
+    """The largest C, with the noise unchanged; None too where the noise is measured in C (unit client)."""
     rounds: int | None
     """The largest T."""
     client_rate: float | None
@@ -33,9 +33,9 @@ class Nearest:
 
 
 def nearest(
-    threat: Threat, client_bound: float, clean_loss: float, wanted: float, largest_loss: float = 1.0
+    threat: Threat, client_bound: float | None, clean_loss: float, wanted: float, largest_loss: float = 1.0
 ) -> Nearest:
-    """For a threat whose bound is not below ``wanted``; ``client_bound`` is the C that its noise is measured in."""
+    """For a threat whose bound is not below ``wanted``; ``client_bound`` is C, None if the noise grows with it."""
 
     def keeps(changed: Threat) -> bool:
         return _kept(changed, clean_loss, wanted, largest_loss)
@@ -43,7 +43,7 @@ def nearest(
     noise = least_noise(threat, clean_loss, wanted, largest_loss)
     return Nearest(
         noise,
-        client_bound * threat.noise / noise,
+        None if client_bound is None else client_bound * threat.noise / noise,
         most(lambda rounds: keeps(replace(threat, rounds=rounds)), threat.rounds - 1, _ROUGH) or None,
         _largest_rate(lambda rate: keeps(replace(threat, client_rate=rate)), threat.client_rate),
         most(lambda malicious: keeps(replace(threat, malicious=malicious)), threat.malicious - 1, _ROUGH) or None,

@@ -9,7 +9,7 @@ from rich.table import Table
 from precad.privacy.accounting import EXCHANGED, GdpAccountant, RdpAccountant, gdp_epsilon, paper_clients_epsilon
 from precad.privacy.epsilon import bound, check_target, epsilon, least_sigma, most
 from precad.privacy.groups import MAX_GROUP
-from precad.privacy.terms import Adversary, Terms
+from precad.privacy.terms import Adversary, Spent, Terms
 from precad.tables import finite
 
 _MAX_ROUNDS = 10_000_000
@@ -183,16 +183,16 @@ def _longest(plan: Plan, sigma: float, target: float) -> Plan:
 
 def _figures(plan: Plan, adversary: Adversary, sigma: float) -> dict[str, float]:
     terms, pld = plan.terms(sigma), plan.epsilon(adversary, sigma)
-    steps = terms.mechanism(adversary, plan.cap).steps
+    steps, run = terms.mechanism(adversary, plan.cap).steps, [Spent(terms, plan.cap)]
     figures = {
         "gdp": plan.gdp(adversary, sigma),
         "pld": pld,
-        "rdp": bound(RdpAccountant(), terms, adversary, plan.cap),
+        "rdp": bound(RdpAccountant(), run, adversary, plan.delta),
         "sampler_delta": min(1.0, terms.sampler_delta(adversary, steps, pld)),
     }
     if plan.group == 1:
-        figures["pld_replace_one"] = bound(EXCHANGED, terms, adversary, plan.cap)
+        figures["pld_replace_one"] = bound(EXCHANGED, run, adversary, plan.delta)
     if adversary is Adversary.CLIENTS and plan.unit == "record" and plan.group == 1:
-        run = {"record_rate": plan.record_rate, "client_rate": plan.client_rate, "delta": plan.delta}
-        figures["paper_invalid"] = paper_clients_epsilon(sigma=terms.sigma, rounds=plan.rounds, **run)
+        claim = {"record_rate": plan.record_rate, "client_rate": plan.client_rate, "delta": plan.delta}
+        figures["paper_invalid"] = paper_clients_epsilon(sigma=terms.sigma, rounds=plan.rounds, **claim)
     return figures

@@ -5,6 +5,8 @@
 """
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,6 +17,8 @@ MIN_SIGMA = 0.05
 MAX_SIGMA = 1e9
 MIN_RATE = 1e-18
 """With smaller rates, or more noise, floats underflow; nobody runs either."""
+MAX_STEPS = 1 << 22
+"""With more rounds the accountant would take minutes, and later for ever; nobody runs so many."""
 MAX_SHIFT = 40.0
 """Runs that are this many standard deviations apart have ε above 700, which is given as infinity."""
 
@@ -58,9 +62,51 @@ class Mechanism:
             raise ValueError(f"the number of rounds must be a whole number of at least 0, got {self.steps}")
 
     def hopeless(self, group: int = 1) -> bool:
-        """Whether no accountant need be asked: K·rate·√T/σ is above :data:`MAX_SHIFT`, or σ/K too small at rate 1."""
-        too_far = group * self.rate * math.sqrt(self.steps) / self.noise_multiplier > MAX_SHIFT
+        """Whether no accountant is asked, and no ε is given.
+
+        K·rate·√T/σ is above :data:`MAX_SHIFT`, T above :data:`MAX_STEPS`, or σ/K too small at rate 1.
+        """
+        too_far = group * self.shift > MAX_SHIFT or self.steps > MAX_STEPS
         return too_far or (self.rate == 1 and self.noise_multiplier / group < MIN_SIGMA)
+
+    @property
+    def shift(self) -> float:
+        """rate·√T/σ: about how many standard deviations the runs with and without the record are apart."""
+        return self.rate * math.sqrt(self.steps) / self.noise_multiplier
+
+    @property
+    def parts(self) -> "tuple[Mechanism, ...]":
+        """Itself: the only part that it has, seen as a :class:`Composition`."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Several mechanisms on the same data; :meth:`of` makes it the same value in whatever order they are given."""
+
+    parts: tuple[Mechanism, ...]
+
+    @classmethod
+    def of(cls, mechanisms: Iterable[Mechanism]) -> "Composition":
+        """Mechanisms of one σ and one rate are one mechanism, which runs as often as all of them."""
+        steps = Counter[tuple[float, float]]()
+        for mechanism in mechanisms:
+            steps[mechanism.noise_multiplier, mechanism.rate] += mechanism.steps
+        return cls(tuple(Mechanism(*law, count) for law, count in sorted(steps.items()) if count))
+
+    @property
+    def steps(self) -> int:
+        """How often anything runs."""
+        return sum(part.steps for part in self.parts)
+
+    def hopeless(self, group: int = 1) -> bool:
+        """Whether no accountant need be asked, for a part or for all of them together."""
+        together = math.hypot(*(part.shift for part in self.parts))
+        return group * together > MAX_SHIFT or any(part.hopeless(group) for part in self.parts)
+
+
+Mechanisms = Mechanism | Composition
+"""What an accountant takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +161,22 @@ class Terms:
     def sampler_delta(self, adversary: Adversary, steps: int, epsilon: float) -> float:
         """(1 + e^ε)·T·draws·η: what the noise sampler's distance η from its law adds to δ (PROTOCOL §6).
 
-        The draws of a round whose law protects are d for each noise that the adversary does not know.
+        The draws of a round whose law protects are d for each noise that the adversary does not know. A server sees
+        besides how long a client computes: as if for a sample of fixed size, except with probability η in a round
+        (:func:`precad.privacy.sampling.most_drawn`).
         """
         draws = self._unknown(adversary) * self.dim
+        if adversary is Adversary.SERVER and self.record_rate < 1:
+            draws += 1
         return (1 + math.exp(min(700.0, epsilon))) * steps * draws * SAMPLER_DISTANCE
 
     def _unknown(self, adversary: Adversary) -> int:
         return self.unknown_to_server if adversary is Adversary.SERVER else self.unknown_to_clients
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a record or client took part in under the same terms, in one run or in several."""
+
+    terms: Terms
+    participations: int

@@ -52,15 +52,40 @@ def model_digest(model: NDArray[np.float64]) -> Digest:
     return digest(b"precad model", vector_digest(model.view(np.uint64)))
 
 
+def commit_nonce(nonce: Secret) -> Digest:
+    """A server's commitment to its nonce, made before the first client is invited."""
+    return digest(b"precad nonce", nonce.value)
+
+
+def nonces(commitment_a: Digest, commitment_b: Digest) -> Digest:
+    """H of both commitments: what every header names."""
+    return digest(b"precad nonces", commitment_a, commitment_b)
+
+
 def closed(round_: Round, headers: Iterable[Digest]) -> Digest:
     """D: the closed set, with the task, its parameters, the round and the model that it is closed for."""
     task, number, _ = round_.context("servers").parts()
     return digest(b"precad closed", task, round_.params.digest, number, round_.model, *sorted(headers))
 
 
-def challenge(closed_set: Digest, nonce_a: Secret, nonce_b: Secret) -> Digest:
-    """H(D, nonce_A, nonce_B): all that the servers draw together comes from it."""
-    return digest(b"precad chal seed", closed_set, nonce_a.value, nonce_b.value)
+def challenge(round_: Round, nonce_a: Secret, nonce_b: Secret) -> Digest:
+    """H(task, parameters, round, model, commitments, nonces): all that the servers draw together comes from it.
+
+    All of it is fixed before the first submission. So a round has one challenge, whatever is closed, however often.
+    """
+    task, number, _ = round_.context("servers").parts()
+    fixed = (task, round_.params.digest, number, round_.model, round_.nonces)
+    return digest(b"precad chal seed", *fixed, nonce_a.value, nonce_b.value)
+
+
+def tally_salt(noise: Secret, outcome_: Digest) -> Secret:
+    """The salt of a server's tally, from the secret of its noise."""
+    return Secret(digest(b"precad salt", noise.value, outcome_))
+
+
+def tally(salt: Secret, share: FieldVector) -> Digest:
+    """A server's commitment to its noisy share: with the salt, it tells nothing about a share that can be guessed."""
+    return digest(b"precad tally", salt.value, vector_digest(share))
 
 
 def outcome(closed_set: Digest, seed: Digest, valid: Iterable[str]) -> Digest:

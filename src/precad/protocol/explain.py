@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from precad.mpc.field import P
 from precad.mpc.projection import ROUND_ROWS, ROWS
-from precad.mpc.wires import M
+from precad.mpc.wires import LARGE, LONG, SHORT
 from precad.protocol import submission
 from precad.protocol.norm_proof import V_BITS
 from precad.protocol.params import Params, Validation
@@ -38,7 +38,7 @@ def _grid(params: Params) -> list[Line]:
         _number("fractional_bits", "f", f, "the largest f ≤ 16 with τ ≤ √p/16 (PROTOCOL §3)"),
         _number("squared_bound", "S", params.squared_bound, "⌊(C·2^f)²⌋"),
         _number("sensitivity", "sensitivity", params.sensitivity, "R' = R + (√d + 1)·2^-f, or C for unit client (§7a)"),
-        _number("noise_std", "noise", params.noise_std, "each server's, in grid units: σ·sensitivity·2^f (§6)"),
+        _number("noise_std", "noise", params.noise_std, "each server's: σ·sensitivity·2^f, or 1/√2 of it (§6)"),
         _number("headroom", "headroom", limit / largest, "p/2 over n·C·2^f plus 40 deviations of noise: above 1 (§3)"),
     ]
 
@@ -63,7 +63,7 @@ def _validation(params: Params) -> list[Line]:
         _number("norm_bits", "w", shape.norm_bits, "bits of S − x·x: bitlength(S)"),
         _number("projection_bits", "k", shape.projection_bits, "bits of u_j + τ: 2^k = 2τ"),
         _number("bits", "L", shape.bits, "w + 128·k bits in all"),
-        _number("wire", "m", M, "entries of a wire"),
+        _number("wire", "m", shape.wire, f"entries of a wire: {SHORT}, or {LONG} from d = {LARGE:,} on"),
         _number("wires", "wires", shape.entry_wires + shape.bit_wires, "⌈d/m⌉ + ⌈L/m⌉, each opened at one point r"),
         _power("online_soundness", "false proof passes", shape.online_soundness, identities),
         _power("offline_soundness", "wrap-around passes", shape.offline_soundness, "max(½, 0.34)^128 (Lemmas 2 and 3)"),
@@ -83,7 +83,7 @@ def _bytes(params: Params) -> list[Line]:
         _number("bytes_part_b", "part B", size.part_b, "client → B: a seed, a salt, a commitment"),
     ]
     if params.validation is Validation.PROOF:
-        why = "A ↔ B, for each submission: 8·(d + L)/16 and a few words"
+        why = "A ↔ B, for each submission: 8·(d + L)/m and a few words"
         lines.append(_number("bytes_check", "check", size.validation, why))
     if params.validation is Validation.TRIPLES:
         why = "A ↔ B, for each of n submissions: x − a and masked bits"

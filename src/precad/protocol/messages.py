@@ -32,7 +32,8 @@ from precad.mpc.secret import Redacted, Secret
 from precad.protocol.codec import CODECS, Blob, Reader
 from precad.protocol.triples.beaver import Words
 
-VERSION = 1
+VERSION = 2
+NOTHING = Blob(b"")
 
 _HEADER = struct.Struct("<6sBBQ")
 _MAGIC = b"precad"
@@ -59,11 +60,14 @@ class Header(Message, kind=1):
     task: Digest
     round: int
     model: Digest
+    nonces: Digest
     client: str
     commitment_a: Digest
     commitment_b: Digest
     part_a: Digest
     part_b: Digest
+    head: Blob = NOTHING
+    """The last :class:`Head` that the client has heard; empty if there is none."""
 
 
 class PartA(Message, kind=2):
@@ -93,7 +97,7 @@ class Close(Message, kind=4):
 
 
 class Nonce(Message, kind=5):
-    """A ↔ B: the sender's half of the challenge, for this closed set and no other."""
+    """A ↔ B: the sender's half of the challenge, which it committed to when the round began; and the closed set."""
 
     closed: Digest
     nonce: Secret
@@ -110,16 +114,17 @@ class Check(Message, kind=6):
 
 
 class Tally(Message, kind=7):
-    """A ↔ B: the digest of what the sender is about to open, and of the noisy share that it will send."""
+    """A ↔ B: the digest of what the sender is about to open, and its commitment to the noisy share that follows."""
 
     outcome: Digest
     share: Digest
 
 
 class NoisyShare(Message, kind=8):
-    """A ↔ B: the sum of valid shares with the sender's noise added (paper, Algorithm 1, line 5)."""
+    """A ↔ B: the sum of valid shares plus the sender's noise (paper, Algorithm 1, line 5), and its tally's salt."""
 
     outcome: Digest
+    salt: Secret
     share: FieldVector
 
 
@@ -174,32 +179,36 @@ class SealingKey(Message, kind=14):
 
 
 class Begin(Message, kind=15):
-    """A → B: a round, the model that it starts from, which A signs, and the clients that A has selected."""
+    """A → B: a round, its model, A's commitment to its nonce, all signed; and the clients that A has selected."""
 
     task: Digest
     round: int
     model: Digest
+    nonce: Digest
     signature: Blob
     selected: tuple[str, ...]
 
 
 class Begun(Message, kind=16):
-    """B → A: the same from B, with those of the selected clients that B lets in, and its sealing key."""
+    """B → A: the same from B, which signs both commitments; whom of the selected B lets in, and its sealing key."""
 
     task: Digest
     round: int
     model: Digest
+    nonce: Digest
     signature: Blob
     selected: tuple[str, ...]
     sealing: Blob
 
 
 class Invitation(Message, kind=17):
-    """A → every selected client, the same bytes to all: the round, the model that both servers sign, both keys."""
+    """A → every selected client, the same bytes to all: round, model and nonces, which both servers sign; both keys."""
 
     task: Digest
     round: int
     model: Digest
+    nonce_a: Digest
+    nonce_b: Digest
     signature_a: Blob
     signature_b: Blob
     sealing_a: Blob
@@ -230,17 +239,18 @@ class Batch(Message, kind=20):
 
 
 class Receipt(Message, kind=21):
-    """A ↔ B: the digest of what the sender holds to have happened in a round, signed; and each verdict, signed."""
+    """A ↔ B: the digest of what the sender holds to have happened in a round, each verdict, the head: all signed."""
 
     task: Digest
     round: int
     events: Digest
     signature: Blob
     verdicts: tuple[Blob, ...]
+    head: Blob
 
 
 class Told(Message, kind=22):
-    """A → a client: what became of its submission, signed by both servers. It names nobody else."""
+    """A → a client: what became of its submission, and the head; both servers sign both. It names nobody else."""
 
     task: Digest
     round: int
@@ -250,6 +260,24 @@ class Told(Message, kind=22):
     next_model: Digest
     signature_a: Blob
     signature_b: Blob
+    head_a: Blob
+    head_b: Blob
+
+
+class Head(Message, kind=23):
+    """In a client's next header: a round that both servers have signed as over, and the model that it ended with."""
+
+    round: int
+    model: Digest
+    signature_a: Blob
+    signature_b: Blob
+
+
+class Invited(Message, kind=24):
+    """A → a client that asks it for news: an invitation, what became of its last submission, or both; else empty."""
+
+    invitation: Blob
+    told: Blob
 
 
 def encode(message: Message) -> bytes:

@@ -12,6 +12,7 @@ check is then a linear function of its shares, and one message. ``docs/security.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +24,6 @@ from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Context, Digest, Purpose, Stream
 from precad.mpc.projection import ROWS
 from precad.mpc.secret import Redacted, Secret
-from precad.mpc.wires import M
 
 V_BITS = 57
 """The weights v_j have 57 bits: a sum of 128 of them fits in a word, which is what makes vᵀZ fast."""
@@ -66,24 +66,29 @@ class Shape:
         return self.norm_bits + ROWS * self.projection_bits
 
     @cached_property
+    def wire(self) -> int:
+        """m, the number of entries of a wire."""
+        return wires.length(self.dim)
+
+    @cached_property
     def entry_wires(self) -> int:
         """The number of wires that x is cut into."""
-        return wires.count(self.dim)
+        return wires.count(self.dim, self.wire)
 
     @cached_property
     def bit_wires(self) -> int:
         """The number of wires that the bits are cut into."""
-        return wires.count(self.bits)
+        return wires.count(self.bits, self.wire)
 
     @cached_property
     def tail(self) -> int:
         """The length of the tail: the bits, P at 0..2m but m, each P_n at 0 and m+1..2m."""
-        return self.bits + 2 * M + self.bit_wires * (M + 1)
+        return self.bits + 2 * self.wire + self.bit_wires * (self.wire + 1)
 
     @cached_property
     def online_soundness(self) -> float:
         """Lemma 1: a false proof passes one challenge with at most this probability."""
-        return 1 / P + 2 * M / (P - M) + 2.0**-V_BITS
+        return 1 / P + 2 * self.wire / (P - self.wire) + 2.0 ** (61 - V_BITS) / P
 
     @cached_property
     def offline_soundness(self) -> float:
@@ -103,10 +108,12 @@ def prove(shape: Shape, x: NDArray[np.int64], h: int, masks: FieldVector, z: Str
     u = projection.project(x, z) - h + shape.window
     if not ((u >= 0) & (u < 2 * shape.window)).all():
         return None
-    polynomial = wires.sum_of_squares(x, masks[: shape.entry_wires])
-    slack = shape.squared_bound - int(polynomial[1 : M + 1].sum())  # a wire has its entries at 1..m: Σ P(j) = x·x
+    m = shape.wire
+    polynomial = wires.sum_of_squares(x, masks[: shape.entry_wires], m)
+    slack = shape.squared_bound - int(polynomial[1 : m + 1].sum())  # a wire has its entries at 1..m: Σ P(j) = x·x
     bits = np.concatenate([_bits(np.array([slack]), shape.norm_bits), _bits(u, shape.projection_bits)])
-    return np.concatenate([bits, polynomial[:M], polynomial[M + 1 :], wires.squares(bits, masks[shape.entry_wires :])])
+    squares = wires.squares(bits, masks[shape.entry_wires :], m)
+    return np.concatenate([bits, polynomial[:m], polynomial[m + 1 :], squares])
 
 
 @dataclass(frozen=True)
@@ -128,22 +135,23 @@ class Challenge:
 
 
 def derive_challenge(shape: Shape, seed: Digest, context: Context) -> Challenge:
-    """The challenge of a round: r ∈ F∖{1..m}, w_n, v_j, from H(D, nonce_A, nonce_B)."""
+    """The challenge of a round: r ∈ F∖{1..m}, w_n, v_j, from H of both nonces."""
+    m = shape.wire
     stream = Stream(Secret(seed), Purpose.CHALLENGE, context)
     r = int(stream.field(1)[0])
-    while 1 <= r <= M:
+    while 1 <= r <= m:
         r = int(stream.field(1)[0])
     weights, v = stream.field(shape.bit_wires), stream.field(ROWS) >> np.uint64(61 - V_BITS)
-    at_r = wires.lagrange(2 * M + 1, r)
-    at_m = int(at_r[M])
+    at_r = wires.lagrange(2 * m + 1, r)
+    at_m = int(at_r[m])
     powers = np.array([pow(2, i, P) for i in range(max(shape.norm_bits, shape.projection_bits))], np.uint64)
-    bit_parts = field.outer(weights, at_r[1 : M + 1])[: shape.bits]
+    bit_parts = field.outer(weights, at_r[1 : m + 1])[: shape.bits]
     norm = slice(0, shape.norm_bits)
     bit_parts[norm] = field.axpy(-at_m, powers[norm], bit_parts[norm])
-    p_parts = np.array([(int(at_r[j]) - at_m * (1 <= j < M)) % P for j in range(2 * M + 1) if j != M], np.uint64)
-    p_n_parts = field.outer(weights, np.concatenate([at_r[:1], at_r[M + 1 :]]))
+    p_parts = np.array([(int(at_r[j]) - at_m * (1 <= j < m)) % P for j in range(2 * m + 1) if j != m], np.uint64)
+    p_n_parts = field.outer(weights, np.concatenate([at_r[:1], at_r[m + 1 :]]))
     return Challenge(
-        at_r=wires.lagrange(M + 1, r),
+        at_r=wires.lagrange(m + 1, r),
         wire_weights=weights,
         v_tables=projection.tables(v),
         v_sum=int(v.astype(object).sum()) % P,
@@ -157,7 +165,8 @@ def derive_challenge(shape: Shape, seed: Digest, context: Context) -> Challenge:
 class Shares(Redacted):
     """What one server holds of a submission, expanded: its shares of (x, h), of the tail and of the wires at 0."""
 
-    share: FieldVector
+    share: Iterable[FieldVector]
+    """In blocks, each a multiple of a wire's length but the last."""
     tail: FieldVector
     masks: FieldVector
 
@@ -172,14 +181,18 @@ class Opening(Redacted):
 
 def open_check(shape: Shape, challenge: Challenge, shares: Shares, z: Stream, *, leader: bool) -> Opening:
     """A server's message about one submission (server steps 1 and 2). The leader, A, adds the public constants."""
-    x, h = shares.share[: shape.dim], int(shares.share[shape.dim])
     bits, masks = shares.tail[: shape.bits], shares.masks
     opened = np.empty(shape.entry_wires + shape.bit_wires, np.uint64)
-    wires.evaluate(x, masks[: shape.entry_wires], challenge.at_r, opened[: shape.entry_wires])
     wires.evaluate(bits, masks[shape.entry_wires :], challenge.at_r, opened[shape.entry_wires :])
     polynomial = field.dot(shares.tail, challenge.tail_weights)
-    inside = projection.weighted_product(challenge.v_tables, z, x) - challenge.v_sum * h
-    inside -= field.dot(bits, challenge.bit_weights)
+    inside, start, h = -field.dot(bits, challenge.bit_weights), 0, 0
+    for block in shares.share:
+        x = block[: shape.dim - start]
+        own = slice(start // shape.wire, start // shape.wire + wires.count(x.size, shape.wire))
+        wires.evaluate(x, masks[own], challenge.at_r, opened[own])
+        inside += projection.weighted_product(challenge.v_tables, z, x)
+        start, h = start + x.size, int(block[-1])
+    inside -= challenge.v_sum * h
     if leader:
         polynomial += challenge.tail_constant
         inside += challenge.v_sum * shape.window

@@ -96,8 +96,8 @@ class Params:
     @cached_property
     def digest(self) -> Digest:
         """H of all parameters, exactly."""
-        values = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return digest(b"precad params", *(f"{name}={_exact(value)}".encode() for name, value in values))
+        values = (f"{item.name}={_exact(getattr(self, item.name), item.type)}" for item in fields(self))
+        return digest(b"precad params", *(value.encode() for value in values))
 
     @cached_property
     def squared_bound(self) -> int:
@@ -116,11 +116,28 @@ class Params:
         """The standard deviation of each server's noise in grid units: σ·R'·2^f, or σ·R'·2^f/√2."""
         return self.noise.noise_of_each(math.ldexp(self.noise_multiplier * self.sensitivity, self.fractional_bits))
 
-    def terms(self, record_rate: float, delta: float) -> Terms:
-        """What a participation costs at δ, if a record is in a sample with probability ``record_rate``."""
+    @cached_property
+    def noise_over_bound(self) -> float:
+        """σ̃: the standard deviation of all noise in an opened sum, which is both servers', over C."""
+        return math.ldexp(math.sqrt(2) * self.noise_std, -self.fractional_bits) / self.client_bound
+
+    def terms(self, record_rate: float, delta: float, unit: Unit | None = None) -> Terms:
+        """What a participation costs at δ, if a record is in a sample with probability ``record_rate``.
+
+        Args:
+            record_rate: p.
+            delta: δ.
+            unit: Whose cost, if not that of the unit that the noise is made for. Of a record where clients are
+                protected: it may turn the client's update from one within C into any other, 2·C apart. Of a client
+                where records are protected: its update, within C, may vanish.
+        """
+        unit = unit or self.unit
+        moved = 1.0
+        if unit is not self.unit:
+            moved = 2.0 if unit is Unit.RECORD else self.client_bound / self.sensitivity
         return Terms(
-            sigma=self.noise.noise_of_each(self.noise_multiplier),
-            record_rate=1.0 if self.unit is Unit.CLIENT else record_rate,
+            sigma=self.noise.noise_of_each(self.noise_multiplier) / moved,
+            record_rate=record_rate if unit is self.unit is Unit.RECORD else 1.0,
             delta=delta,
             dim=self.dim,
         )
@@ -128,19 +145,21 @@ class Params:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round is bound to: the task's parameters and digest, the round's number, the model's digest."""
+    """What one round is bound to: the task's parameters and digest, the round's number, the model, both nonces."""
 
     params: Params
     task: Digest
     number: int
     model: Digest
+    nonces: Digest
+    """H of the commitments to both servers' nonces (:func:`precad.protocol.digests.nonces`)."""
 
     def context(self, party: str) -> Context:
         """What the streams of ``party`` are bound to in this round."""
         return Context(self.task, self.number, party)
 
 
-def _exact(value: object) -> str:
+def _exact(value: object, kind: object) -> str:
     if isinstance(value, Enum):
         return str(value.value)
-    return float(value).hex() if isinstance(value, float) else str(value)
+    return float(value).hex() if kind is float else str(value)  # type: ignore[arg-type] # a number: 30 is 30.0

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.errors import Rejected
-from precad.mpc.cores import usable_cores
+from precad.mpc import sharing
+from precad.mpc.cores import on_usable_cores, usable_cores
+from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted, Secret
 from precad.mpc.single_use import SingleUse
 from precad.privacy import clipping
-from precad.protocol import states, submission
-from precad.protocol.messages import Masked, Message, Tally
+from precad.protocol import digests, states, submission
+from precad.protocol.messages import Check, Masked, Message, Tally
 from precad.protocol.params import Round, Validation
 from precad.protocol.states import Accepted, Checking, Collecting, Opened, Role, Tallied
 from precad.protocol.submission import Submission
@@ -46,6 +48,11 @@ class ServerSecrets(Redacted):
     def fresh(cls) -> "ServerSecrets":
         """From the operating system's generator."""
         return cls(Secret.fresh(), Secret.fresh(), Secret.fresh())
+
+
+def nonces_of(secrets_a: ServerSecrets, secrets_b: ServerSecrets) -> Digest:
+    """What binds a round to the nonces of its two servers."""
+    return digests.nonces(*(digests.commit_nonce(secrets.nonce) for secrets in (secrets_a, secrets_b)))
 
 
 class Stage(Enum):
@@ -109,7 +116,10 @@ def run_round(
     secrets_b: ServerSecrets,
     servers: Servers | None = None,
 ) -> Opened:
-    """What both servers do with the submissions of the selected clients (paper, Algorithm 1, lines 3 to 6)."""
+    """What both servers do with the submissions of the selected clients (paper, Algorithm 1, lines 3 to 6).
+
+    The round is bound to both servers' nonces: ``round_.nonces`` is :func:`nonces_of` their secrets.
+    """
     servers, secrets = servers or Servers(), {Role.A: secrets_a, Role.B: secrets_b}
 
     # Line 3: the servers receive the shares, and close the round.
@@ -145,10 +155,12 @@ def run_round(
 
 
 def _receive(state: Collecting, submissions: Mapping[str, Submission]) -> dict[str, Accepted | Rejected]:
-    return {
-        client: states.receive(state, client, sent.header, sent.part_a if state.role is Role.A else sent.part_b, None)
-        for client, sent in submissions.items()
-    }
+    def receive(client: str) -> Accepted | Rejected:
+        sent = submissions[client]
+        return states.receive(state, client, sent.header, sent.part_a if state.role is Role.A else sent.part_b, None)
+
+    together = sharing.at_once(state.round.params.dim)
+    return dict(zip(submissions, on_usable_cores(receive, submissions, together), strict=True))
 
 
 Kept = Mapping[Role, Mapping[str, Accepted]]
@@ -157,9 +169,12 @@ Kept = Mapping[Role, Mapping[str, Accepted]]
 def _validate_by_proof(servers: Servers, checking: Mapping[Role, Checking], kept: Kept) -> dict[Role, Checking]:
     """The check of each submission, one message about each (PROTOCOL §4)."""
     clients = list(checking[Role.A].headers)
-    own = servers.both(
-        Stage.CHECK, lambda role: [states.check(checking[role], kept[role][client]) for client in clients]
-    )
+    together = sharing.at_once(checking[Role.A].round.params.dim)
+
+    def check(role: Role) -> list[Check]:
+        return on_usable_cores(lambda client: states.check(checking[role], kept[role][client]), clients, together)
+
+    own = servers.both(Stage.CHECK, check)
     theirs = {role: [servers.send(check, role) for check in own[role.other]] for role in Role}
 
     def judge(role: Role) -> Checking:

@@ -42,7 +42,7 @@ def sizes(params: Params, name_bytes: int = 8) -> Sizes:
         validation = (masked + encoded_size(messages.NormOpening, values=n) + sum(gates)) // n
         deal = encoded_size(messages.DealB, **plan.deal_sizes) // n
     return Sizes(
-        header=encoded_size(messages.Header, client=name_bytes),
+        header=encoded_size(messages.Header, client=name_bytes, head=0),
         part_a=encoded_size(messages.PartA, **submission.part_a_sizes(params)),
         part_b=encoded_size(messages.PartB),
         close=encoded_size(messages.Close, headers=n),

@@ -22,6 +22,7 @@ dealer's correlation is used once, not repeated: ``begin_triples`` and ``mask``.
 that a server makes for a round, once: who restarts and has lost them abandons the round and destroys its submissions.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -31,9 +32,10 @@ from numpy.typing import NDArray
 
 from precad.errors import ProtocolError, Reason, Rejected
 from precad.mpc.field import FieldVector, is_canonical
-from precad.mpc.prg import Digest, vector_digest
+from precad.mpc.prg import Digest
 from precad.mpc.secret import Redacted, Secret
 from precad.mpc.single_use import Pins, SingleUse
+from precad.privacy import clipping
 from precad.protocol import aggregation, digests, messages, norm_proof, submission
 from precad.protocol.messages import DealA, DealB, Header, PartA, PartB, decode, encode
 from precad.protocol.norm_proof import Challenge
@@ -99,7 +101,7 @@ class Checking:
     rejected: Mapping[str, Rejected]
     closed: Digest
     seed: Digest
-    """H(D, nonce_A, nonce_B): all that both servers draw for this round comes from it."""
+    """Of both nonces, which were committed to before: all that both servers draw for this round comes from it."""
     proof: Challenge | None
     """The challenge to the clients' proofs, if the task validates by proof."""
     pins: Pins
@@ -110,10 +112,11 @@ class Checking:
 class Tallied(Redacted):
     """The noisy share exists and will never be another; the other server's tally is awaited."""
 
+    round: Round
     valid: frozenset[str]
     rejected: Mapping[str, Rejected]
     tally: messages.Tally
-    share: FieldVector
+    opening: messages.NoisyShare
     pins: Pins
 
 
@@ -121,10 +124,10 @@ class Tallied(Redacted):
 class Revealed(Redacted):
     """The noisy share may be sent; the other's, which its tally fixed, is awaited."""
 
+    round: Round
     valid: frozenset[str]
     rejected: Mapping[str, Rejected]
-    outcome: Digest
-    share: FieldVector
+    opening: messages.NoisyShare
     awaited: Digest
 
 
@@ -205,14 +208,16 @@ def agree(state: Closing, peer: messages.Close, nonce: Secret) -> tuple[Agreed, 
 
 
 def challenge(state: Agreed, peer: messages.Nonce) -> Checking:
-    """Draw the round's one challenge from D and both nonces. A second one is refused: it would reveal the updates."""
+    """Draw the round's one challenge from both nonces. A second one is refused: it would reveal the updates."""
     if peer.closed != state.closed:
         raise ProtocolError("the other server closed another set of submissions")
     if peer.nonce == state.nonce:
         raise ProtocolError("the other server sent this server's own nonce")
     state.pins.pin("the other server's nonce", peer.nonce.value)
     first, second = (state.nonce, peer.nonce) if state.role is Role.A else (peer.nonce, state.nonce)
-    seed = digests.challenge(state.closed, first, second)
+    if digests.nonces(digests.commit_nonce(first), digests.commit_nonce(second)) != state.round.nonces:
+        raise ProtocolError("the nonces are not those that the servers committed to when the round began")
+    seed = digests.challenge(state.round, first, second)
     params, proof = state.round.params, None
     if params.validation is Validation.PROOF:
         proof = norm_proof.derive_challenge(submission.proof_shape(params), seed, state.round.context("challenge"))
@@ -274,48 +279,62 @@ def conclude(state: Checking, valid: Collection[str]) -> Checking:
     return replace(state, valid=frozenset(valid), rejected={**state.rejected, **invalid})
 
 
+def outcome(state: Checking) -> Digest:
+    """What is about to be opened: the closed set, the challenge, the valid clients."""
+    return digests.outcome(state.closed, state.seed, state.valid)
+
+
 def aggregate(state: Checking, submissions: Iterable[Accepted], noise: Secret) -> tuple[Tallied, messages.Tally]:
     """Add up the valid submissions' shares and this server's noise: the one noisy share of this round."""
     if not state.headers.keys() <= state.valid.union(state.rejected):
         raise ProtocolError("submissions of the closed set have no verdict yet")
-    outcome = digests.outcome(state.closed, state.seed, state.valid)
-    state.pins.pin("the outcome", outcome)
+    opened = outcome(state)
+    state.pins.pin("the outcome", opened)
     state.pins.pin("this server's noise", noise.value)
     seen: set[str] = set()
 
-    def shares() -> Iterator[FieldVector]:
+    def shares() -> Iterator[Iterator[FieldVector]]:
         for accepted in submissions:
             client = _of_this_round(state, accepted).client
             if client not in state.valid or client in seen:
                 raise ProtocolError("a submission to add that is not valid, or was added before")
             seen.add(client)
-            yield submission.share_of(state.round, client, accepted.part)
+            yield submission.share_blocks(state.round, client, accepted.part)
 
     share = aggregation.noisy_sum(state.round, state.role.value, shares(), noise)
     if seen != state.valid:
         raise ProtocolError("a valid submission was not added")
-    tally = messages.Tally(outcome, vector_digest(share))
-    return Tallied(state.valid, state.rejected, tally, share, state.pins), tally
+    salt = digests.tally_salt(noise, opened)
+    tally = messages.Tally(opened, digests.tally(salt, share))
+    opening = messages.NoisyShare(opened, salt, share)
+    return Tallied(state.round, state.valid, state.rejected, tally, opening, state.pins), tally
 
 
 def reveal(state: Tallied, peer: messages.Tally) -> tuple[Revealed, messages.NoisyShare]:
     """Send the noisy share, only if the other server is about to open the same set."""
-    outcome = state.tally.outcome
-    if peer.outcome != outcome:
+    if peer.outcome != state.tally.outcome:
         raise ProtocolError("the other server would open another set of submissions")
     if peer.share == state.tally.share:
         raise ProtocolError("the other server names this server's own noisy share")
     state.pins.pin("the other server's noisy share", peer.share)
-    revealed = Revealed(state.valid, state.rejected, outcome, state.share, peer.share)
-    return revealed, messages.NoisyShare(outcome, state.share)
+    return Revealed(state.round, state.valid, state.rejected, state.opening, peer.share), state.opening
 
 
 def finish(state: Revealed, peer: messages.NoisyShare) -> Opened:
-    """Open the noisy sum."""
-    well_formed = peer.share.size == state.share.size and is_canonical(peer.share)
-    if not well_formed or peer.outcome != state.outcome or vector_digest(peer.share) != state.awaited:
+    """Open the noisy sum, unless it is longer than honest servers can make it."""
+    own, params = state.opening, state.round.params
+    well_formed = peer.share.size == own.share.size and is_canonical(peer.share)
+    if not well_formed or peer.outcome != own.outcome or digests.tally(peer.salt, peer.share) != state.awaited:
         raise ProtocolError("the other server's noisy share is not the one that its tally named")
-    return Opened(aggregation.open_sum(state.share, peer.share), state.valid, state.rejected)
+    total = aggregation.open_sum(own.share, peer.share)
+    length = math.sqrt(clipping.sum_of_squares(total.astype(np.float64)))  # the same on every machine
+    longest = aggregation.longest_sum(params, len(state.valid))
+    if length > longest:
+        raise ProtocolError(
+            f"the opened sum has length {length:.6g} on the grid, and no sum of {len(state.valid)} valid updates with "
+            f"two noises is longer than {longest:.6g}: the other server did not follow the protocol"
+        )
+    return Opened(total, state.valid, state.rejected)
 
 
 def open_part(round_: Round, role: Role, part: bytes) -> PartA | PartB:

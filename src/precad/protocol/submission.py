@@ -1,6 +1,6 @@
 """The client: an update becomes two parts, one for each server (paper, Algorithm 2, line 8; PROTOCOL §4)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,9 +12,11 @@ from precad.mpc import field, sharing
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Digest, Purpose, Stream
 from precad.mpc.secret import Redacted, Secret
+from precad.mpc.sharing import BLOCK
 from precad.privacy import clipping
 from precad.protocol import digests, norm_proof
-from precad.protocol.messages import Header, PartA, PartB, encode
+from precad.protocol.codec import Blob
+from precad.protocol.messages import NOTHING, Header, PartA, PartB, encode
 from precad.protocol.norm_proof import Shape, Shares
 from precad.protocol.params import Params, Round, Validation
 
@@ -44,11 +46,16 @@ class Submission(Redacted):
 
 
 def submit(
-    round_: Round, client: str, x: NDArray[np.int64], draw: Callable[[], ClientSecrets] = ClientSecrets.fresh
+    round_: Round,
+    client: str,
+    x: NDArray[np.int64],
+    draw: Callable[[], ClientSecrets] = ClientSecrets.fresh,
+    head: Blob = NOTHING,
 ) -> Submission:
     """Share the encoded update x, with a proof that ‖x‖² ≤ S if the task asks for one.
 
-    ``draw`` is called again in the rare case (below 2^-120) that the proof needs new salts.
+    ``draw`` is called again in the rare case (below 2^-120) that the proof needs new salts. ``head`` is what the client
+    has heard last.
     """
     params = round_.params
     if x.shape != (params.dim,):
@@ -60,13 +67,13 @@ def submit(
     field.embed(x, out=extended[:-1])
     extended[-1] = h % P
     while True:
-        submission = _assemble(round_, client, x, h, extended, draw())
+        submission = _assemble(round_, client, x, h, extended, draw(), head)
         if submission is not None:
             return submission
 
 
 def _assemble(
-    round_: Round, client: str, x: NDArray[np.int64], h: int, extended: FieldVector, secrets: ClientSecrets
+    round_: Round, client: str, x: NDArray[np.int64], h: int, extended: FieldVector, secrets: ClientSecrets, head: Blob
 ) -> Submission | None:
     """The submission of x with these secrets, or None if they do not suit x. (x, h) is ``extended``, in the field."""
     share = sharing.share_a(extended, secrets.seed_b, round_.context(client))
@@ -83,7 +90,8 @@ def _assemble(
     part_a = PartA(secrets.salt_a, secrets.seed_a, commitment_b, share, tail)
     part_b = PartB(secrets.salt_b, secrets.seed_b, commitment_a)
     parts = digests.part_a(part_a, commitment_a), digests.part_b(part_b, commitment_b)
-    header = Header(round_.task, round_.number, round_.model, client, commitment_a, commitment_b, *parts)
+    start = round_.task, round_.number, round_.model, round_.nonces
+    header = Header(*start, client, commitment_a, commitment_b, *parts, head)
     return Submission(encode(header), encode(part_a), encode(part_b))
 
 
@@ -107,8 +115,9 @@ def part_a_sizes(params: Params) -> dict[str, int]:
 
 def foreign(round_: Round, client: str, header: Header) -> Reason | None:
     """Why a header is not one of this round and client, if it is not."""
-    here = (round_.task, round_.number, round_.model, client)
-    return None if (header.task, header.round, header.model, header.client) == here else Reason.FOREIGN
+    here = (round_.task, round_.number, round_.model, round_.nonces, client)
+    there = (header.task, header.round, header.model, header.nonces, header.client)
+    return None if here == there else Reason.FOREIGN
 
 
 def mismatch(header: Header, part: PartA | PartB) -> Reason | None:
@@ -144,11 +153,18 @@ def tail_b(round_: Round, client: str, seed_b: Secret) -> FieldVector:
 def expand(round_: Round, client: str, part: PartA | PartB) -> Shares:
     """A server's shares of a proven submission: A received most of them, B expands all of them from its seed."""
     tail = part.tail if isinstance(part, PartA) else tail_b(round_, client, part.seed)
-    return Shares(share_of(round_, client, part), tail, masks_of(round_, client, part.seed))
+    return Shares(share_blocks(round_, client, part), tail, masks_of(round_, client, part.seed))
+
+
+def share_blocks(round_: Round, client: str, part: PartA | PartB) -> Iterator[FieldVector]:
+    """A server's share of (x, h), a block at a time. A block is to be used before the next one is taken."""
+    if isinstance(part, PartA):
+        return (part.share[start : start + BLOCK] for start in range(0, part.share.size, BLOCK))
+    return sharing.blocks_b(part.seed, round_.context(client), round_.params.dim + 1)
 
 
 def share_of(round_: Round, client: str, part: PartA | PartB) -> FieldVector:
-    """A server's share of (x, h) alone."""
+    """A server's share of (x, h), whole."""
     if isinstance(part, PartA):
         return part.share
     return sharing.share_b(part.seed, round_.context(client), round_.params.dim + 1)

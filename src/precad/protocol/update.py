@@ -8,11 +8,14 @@ it may keep momentum or adapt its steps.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from precad.mpc.fixed_point import check_positive
+from precad.mpc.prg import Digest
+from precad.protocol.digests import model_digest
 from precad.protocol.params import Normalise, Unit
 
 FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
@@ -63,6 +66,11 @@ class Model:
     """Mean of their squares: empty but for Adam."""
     steps: int = 0
     """How often it was moved."""
+
+    @cached_property
+    def digest(self) -> Digest:
+        """Of θ."""
+        return model_digest(self.theta)
 
     @classmethod
     def initial(cls, theta: NDArray[np.float64], optimiser: Optimiser) -> "Model":

@@ -1,4 +1,4 @@
-"""The pictures of a page as values: curves over rounds, and the grid of clients × rounds.
+"""The charts of a page as values: curves over rounds.
 
 The template draws them as inline SVG, readable and printable as they are; ``report.js`` adds hover, zoom and hiding.
 Colours, dashes and fonts are in ``report.css``, by class, so that a picture follows light and dark.
@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
-from precad.report.figures import Counts, Figures, Participation
+from precad.report.figures import Figures
 from precad.report.run import Run
 
 MOST_POINTS = 400
@@ -204,107 +202,12 @@ def thinned(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[f
     return means(x), means(y), width
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Clients × rounds: accepted in shades by how many of a column's rounds, any rejection in its own colour."""
-
-    width: ClassVar[int] = 1040
-    left: ClassVar[int] = 150
-    shades: ClassVar[int] = 4
-
-    taken: Participation
-
-    @cached_property
-    def rows(self) -> list[int]:
-        """The clients that are shown, in the order of their names."""
-        worst = np.argsort(-self.taken.rejected.sum(axis=1), kind="stable")[:MOST_ROWS]
-        return sorted(worst.tolist())
-
-    @property
-    def height(self) -> int:
-        """Of a row."""
-        return 16 if len(self.rows) <= 30 else 9 if len(self.rows) <= 60 else 6
-
-    @property
-    def columns(self) -> int:
-        """How many there are."""
-        return int(self.taken.took_part.shape[1])
-
-    @property
-    def cell(self) -> float:
-        """The width of a column."""
-        return (self.width - self.left) / self.columns
-
-    @property
-    def paths(self) -> list[tuple[str, str]]:
-        """(classes, path) of all cells of one shade; cells side by side are one rectangle."""
-        shades, found = self._shades(), []
-        for shade in (*range(1, self.shades + 1), -1):
-            rectangles = [
-                f"M{self.left + start * self.cell:.2f} {row * self.height}"
-                f"h{(end - start) * self.cell:.2f}v{self.height - 1}h{(start - end) * self.cell:.2f}z"
-                for row, line in enumerate(shades)
-                for start, end in _stretches(line == shade)
-            ]
-            if rectangles:
-                found.append(("rejected" if shade < 0 else f"accepted a{shade}", "".join(rectangles)))
-        return found
-
-    def _shades(self) -> Counts:
-        """0 absent, 1 to 4 by the share of the rounds, −1 where anything was rejected."""
-        taken = self.taken
-        sizes = np.array([last - first + 1 for first, last in map(taken.span, range(self.columns))])
-        shares = taken.took_part / sizes
-        if taken.width > 1 and shares.size:  # against the fullest cell: with q = 0.1 all would be pale
-            shares = shares / max(1e-9, float(shares.max()))
-        return np.where(taken.rejected > 0, -1, np.ceil(self.shades * shares).astype(np.int64))[self.rows]
-
-    @property
-    def names(self) -> list[tuple[int, str]]:
-        """(place, name) of the rows, of every third where they are narrow."""
-        every = 1 if self.height >= 12 else -(-16 // self.height)
-        return [(place, self.taken.clients[row]) for place, row in enumerate(self.rows)][::every]
-
-    @property
-    def ticks(self) -> list[tuple[float, int]]:
-        """(place, first round) of five columns."""
-        marks = sorted({0, *(i * self.columns // 4 for i in (1, 2, 3)), self.columns - 1})
-        return [(self.left + (column + 0.5) * self.cell, self.taken.span(column)[0]) for column in marks]
-
-    @property
-    def rejected_elsewhere(self) -> int:
-        """How many of the clients that are not shown were ever rejected."""
-        ever = self.taken.rejected.sum(axis=1) > 0
-        return int(ever.sum() - ever[self.rows].sum())
-
-    @property
-    def data(self) -> dict[str, object]:
-        """What ``report.js`` needs."""
-        taken, rows = self.taken, self.rows
-        return {
-            "left": self.left,
-            "cell": self.cell,
-            "height": self.height,
-            "width": taken.width,
-            "rounds": taken.rounds,
-            "names": [taken.clients[row] for row in rows],
-            "sent": taken.took_part[rows].tolist(),
-            "bad": taken.rejected[rows].tolist(),
-        }
-
-
 def _series(run: Run, figure: str, name: str, colour: int, *, dashed: bool = False) -> Series:
     """Figures as they were taken, every few where there are many, the last among them."""
     points = [(line.round, float(value)) for line in run.rounds if (value := getattr(line, figure)) is not None]
     every = max(1, -(-len(points) // MOST_POINTS))
     chosen = points[(len(points) - 1) % every :: every]
     return Series(name, [x for x, _ in chosen], [y for _, y in chosen], colour, dashed)
-
-
-def _stretches(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[tuple[int, int]]:
-    """Where a row of cells is true: from, and up to but without."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _label(value: float, *, percent: bool = False) -> str:

@@ -3,21 +3,18 @@
 :class:`Figures` derives each when it is asked for, and once.
 """
 
-import json
 import math
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from precad.errors import Reason
-from precad.protocol.params import Normalise, Validation
+from precad.protocol.params import Params
 from precad.protocol.sizes import sizes
-from precad.report.run import ReportError, RoundFigures, Run
+from precad.report.participation import Participation, participation
+from precad.report.run import RoundFigures, Run
 from precad.settings import Hyperparameters, Protocol
 
 if TYPE_CHECKING:
@@ -25,10 +22,6 @@ if TYPE_CHECKING:
 
 TELLING = 1.6
 """K·q·√T/σ̃ below which the certificate tends to mean something (PROTOCOL §7a)."""
-MOST_COLUMNS = 200
-"""Of the grid of clients × rounds."""
-
-Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -81,30 +74,6 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Participation:
-    """Of every client in every column of rounds; where there are many rounds, each column stands for several."""
-
-    clients: tuple[str, ...]
-    width: int
-    """Rounds in a column; the last may have fewer."""
-    rounds: int
-    took_part: Counts
-    """clients × columns."""
-    rejected: Counts
-    """Of those, how many were rejected."""
-
-    def span(self, column: int) -> tuple[int, int]:
-        """The first and the last round of a column, counted from 1."""
-        return column * self.width + 1, min(self.rounds, (column + 1) * self.width)
-
-    @property
-    def totals(self) -> list[tuple[str, int, int]]:
-        """Of every client: its name, how many updates it sent, how many of them were rejected."""
-        sent, rejected = self.took_part.sum(axis=1).tolist(), self.rejected.sum(axis=1).tolist()
-        return list(zip(self.clients, sent, rejected, strict=True))
-
-
-@dataclass(frozen=True)
 class Figures:
     """The derived figures of one run."""
 
@@ -140,7 +109,7 @@ class Figures:
         """√E‖noise‖² in the opened sum of each round; None where it is not known.
 
         It is √d times its standard deviation in an entry: √2·σ·R' with two servers, σ·R' with one, √k·σ·R' if each of k
-        clients adds its own, √(k/τ)·σ·R' if they share it. Malicious clients may add less.
+        clients adds its own, √(k/τ)·σ·R' if they share it. Malicious clients add none; older runs counted them too.
         """
         settings, d, n = self.run.config.training, self.run.about.parameters, self.run.clients
         if d is None or n is None or settings.clip_after_noise:
@@ -155,7 +124,8 @@ class Figures:
         if settings.protocol is Protocol.CDP:
             return [once] * self.run.done
         tau = settings.tau(n) if settings.protocol is Protocol.DDP else 1
-        return [once * math.sqrt(line.selected / tau) for line in self.run.rounds]
+        noises = (line.selected if line.noises is None else line.noises for line in self.run.rounds)
+        return [once * math.sqrt(number / tau) for number in noises]
 
     @cached_property
     def signal(self) -> Signal | None:
@@ -174,11 +144,17 @@ class Figures:
     def certificate(self) -> Certificate:
         """PROTOCOL §8 for one malicious client on top of this run's, with its test error for the clean one."""
         settings, d, n = self.run.config.training, self.run.about.parameters, self.run.clients
-        refused = self._certificate_refused
-        if refused is not None:
-            return Certificate(False, "There is no robustness certificate for this run.", (refused,), None)
-        from precad.privacy.certificate import Threat, rigorous
+        from precad.privacy.certificate import Threat, check_applies, rigorous
 
+        try:
+            check_applies(
+                normalise=settings.normalise.value,
+                validation=settings.validation.value,
+                protocol=settings.protocol.value,
+            )
+        except ValueError as refused:
+            headline, why = "There is no robustness certificate for this run.", f"{refused}."
+            return Certificate(False, headline, (why[0].upper() + why[1:],), None)
         if d is None or n is None:
             unknown = "The number of the model's parameters or of the clients is not recorded: the run is older."
             return Certificate(False, "The certificate cannot be computed.", (unknown,), None)
@@ -187,20 +163,10 @@ class Figures:
             return Certificate(False, "The certificate needs a test error, and this run has none.", (), None)
         error = min(1.0, max(0.0, 1 - accuracies[-1]))
         params = settings.params(d, n)
-        noise = math.ldexp(math.sqrt(2) * params.noise_std, -params.fractional_bits) / settings.client_bound
-        threat = Threat(malicious=1, rounds=settings.rounds, client_rate=settings.client_rate, noise=noise)
-        return _in_words(settings, n, noise, error, rigorous(threat, error))
-
-    @property
-    def _certificate_refused(self) -> str | None:
-        settings = self.run.config.training
-        if settings.protocol is not Protocol.PRECAD:
-            return f"It is a property of precad's rounds; this run's protocol is {settings.protocol.value}."
-        if settings.validation is Validation.NONE:
-            return "Nothing is validated: one malicious client can set the sum to anything."
-        if settings.normalise is Normalise.REALISED:
-            return "The sum is divided by a number that attackers change (normalise = realised)."
-        return None
+        threat = Threat(
+            malicious=1, rounds=settings.rounds, client_rate=settings.client_rate, noise=params.noise_over_bound
+        )
+        return _in_words(settings, params, error, rigorous(threat, error))
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -243,47 +209,17 @@ class Figures:
 
     @cached_property
     def participation(self) -> Participation | None:
-        """Who took part in the rounds that were played; None if that is not recorded, or must not be shown.
-
-        Only PRECAD's rounds have a ledger. A task that hides its participants counts on nobody seeing this
-        (PROTOCOL §7a).
-        """
-        run = self.run
-        if run.ledger is None or run.hidden or not run.rounds:
-            return None
-        index = {name: row for row, name in enumerate(run.about.clients or ())}
-        width = -(-run.done // MOST_COLUMNS)
-
-        @lru_cache(64)  # with q = 1 all rounds are alike; with q < 1 hardly two are
-        def rows_of(line: str) -> Counts:
-            """Clients that were not known yet get the next rows."""
-            return np.array([index.setdefault(name, len(index)) for name in json.loads(line)], np.int64)
-
-        rows: list[tuple[int, Counts]] = []
-        for number, line_of_ledger in run.ledger.rounds:
-            if number < run.done:
-                try:
-                    rows.append((number // width, rows_of(line_of_ledger)))
-                except (ValueError, TypeError) as error:
-                    raise ReportError(f"the ledger is damaged in round {number}: {error}") from None
-        names = list(index)
-        shape = len(names), -(-run.done // width)
-        took_part, rejected = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for column, members in rows:
-            took_part[members, column] += 1
-        for line in run.rounds:
-            members = np.array([index[name] for name in line.rejected if name in index], np.int64)
-            rejected[members, (line.round - 1) // width] += 1
-        order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-        return Participation(tuple(sorted(names)), width, run.done, took_part[order], rejected[order])
+        """Who took part in the rounds that were played; None if that is not recorded, or must not be shown."""
+        return participation(self.run)
 
 
-def _in_words(settings: Hyperparameters, n: int, noise: float, error: float, bounds: "Bounds") -> Certificate:
-    sigma = noise * settings.client_bound / (math.sqrt(2) * settings.record_bound)
+def _in_words(settings: Hyperparameters, params: Params, error: float, bounds: "Bounds") -> Certificate:
+    noise = params.noise_over_bound
     command = (
-        f"precad certify --malicious 1 --clients {n} --rounds {settings.rounds} "
-        f"--client-rate {settings.client_rate:g} --sigma {sigma:.6g} --record-bound {settings.record_bound:g} "
-        f"--client-bound {settings.client_bound:g} --clean-loss {error:.4g}"
+        f"precad certify --malicious 1 --clients {params.clients} --rounds {settings.rounds} "
+        f"--client-rate {settings.client_rate!r} --sigma {params.noise_multiplier!r} --noise {params.noise.value} "
+        f"--unit {params.unit.value} --record-bound {params.record_bound!r} --client-bound {params.client_bound!r} "
+        f"--dim {params.dim} --clean-loss {error!r}"
     )
     if bounds.vacuous:
         headline = (

@@ -8,6 +8,11 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
+def counted(value: int, noun: str) -> str:
+    """So many of something: 1 round, 2 rounds."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
 def tenth(value: float) -> str:
     """A place in a picture."""
     return f"{value:.1f}"

@@ -86,7 +86,7 @@ class Watched:
             self._run = self._source.read()
             self._page = render([self._run], live=stamp)
             self._seen, self._fault = stamp, ""
-        except (PrecadError, ValueError) as error:
+        except (PrecadError, ValueError, OSError) as error:
             self._fault = f"cannot be read now: {error}"
         end = time.monotonic()
         self._next = end + 9 * (end - start)

@@ -18,11 +18,10 @@ from precad import __version__
 from precad.files import write_file
 from precad.report import charts, formatting
 from precad.report.figures import Figures
+from precad.report.participation import Grid
 from precad.report.run import ReportError, Run
 from precad.settings import Protocol
 
-REPORT_NAME = "report.html"
-"""Of the page in a run's own folder."""
 MOST_RUNS = 8
 """More colours cannot be told apart."""
 MOST_LINES = 60
@@ -33,6 +32,14 @@ def render(runs: Sequence[Run], *, live: str | None = None) -> str:
     """The page. ``live`` is the stamp of its state where it is served and looks for later ones."""
     if not 1 <= len(runs) <= MOST_RUNS:
         raise ReportError(f"a page shows 1 to {MOST_RUNS} runs, got {len(runs)}")
+    try:
+        return _render(runs, live)
+    except ArithmeticError as error:
+        named = ", ".join(run.name for run in runs)
+        raise ReportError(f"the figures of {named} cannot be shown: a number is impossible ({error})") from None
+
+
+def _render(runs: Sequence[Run], live: str | None) -> str:
     every = [Figures(run) for run in runs]
     seeded = [run for run in runs if run.config.seed is not None]
     template, values = ("page.html", _of_one(every[0])) if len(runs) == 1 else ("compare.html", _of_several(every))
@@ -57,10 +64,13 @@ def render(runs: Sequence[Run], *, live: str | None = None) -> str:
 
 
 def write_report(runs: Sequence[Run], place: Path) -> Path:
-    """Write the page of these runs, whole or not at all; where that cannot be, a :class:`ReportError`."""
+    """Write the page of these runs, whole or not at all; where that cannot be, a :class:`ReportError`.
+
+    The page of a deployed run names its participants, and is for its owner alone.
+    """
     page = render(runs)
     try:
-        write_file(place, page)
+        write_file(place, page, private=not all(run.simulated for run in runs))
     except OSError as error:
         raise ReportError(f"cannot write {place}: {error.strerror or error}") from None
     return place
@@ -103,7 +113,7 @@ def _of_one(figures: Figures) -> dict[str, object]:
         "figures": figures,
         "settings": figures.run.config.training,
         "evaluated": evaluated[(len(evaluated) - 1) % every :: every],  # the last among them
-        "clients": None if taken is None else charts.Grid(taken),
+        "clients": None if taken is None else Grid(taken),
     }
 
 

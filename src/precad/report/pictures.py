@@ -7,20 +7,22 @@ They stand apart so that the core, which a server runs, needs no plotting librar
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from precad.files import whole_file
+from precad.plotting import new_figure, save_figure
 from precad.privacy.curve import Curve, CurveLine
 from precad.privacy.terms import Adversary
 from precad.report.run import RoundFigures
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 def draw_run(rounds: Sequence[RoundFigures], title: str, path: Path, *, note: str = "") -> None:
     """Draw test accuracy and ε against each adversary by round; the file is written whole or not at all."""
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    figure = new_figure(9, 3.4)
     figure.suptitle(f"{title}\n{note}" if note else title, parse_math=False)
     left, right = figure.subplots(1, 2)
     _curve(left, rounds, "test_accuracy", "test accuracy", "-")
@@ -32,13 +34,12 @@ def draw_run(rounds: Sequence[RoundFigures], title: str, path: Path, *, note: st
         axes.grid(alpha=0.3)
         if axes.lines:
             axes.legend(frameon=False)
-    with whole_file(path) as out:
-        figure.savefig(out, dpi=150, format="png")
+    save_figure(figure, path)
 
 
 def draw_privacy(curve: Curve, path: Path) -> None:
     """Draw the paper's Figure 2, left: solid for the server, dashed for clients, thin for GDP as in the paper."""
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    figure = new_figure(6.4, 4.4)
     axes = figure.add_subplot()
     sigmas = list(dict.fromkeys(line.sigma for line in curve.lines))
     for line in curve.lines:
@@ -54,16 +55,16 @@ def draw_privacy(curve: Curve, path: Path) -> None:
         "top", functions=(lambda epoch: np.multiply(epoch, size), lambda t: np.divide(t, size))
     )
     rounds.set_xlabel("iterations T")
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
 
 
-def _curve(axes: Axes, rounds: Sequence[RoundFigures], figure: str, label: str, style: str) -> None:
+def _curve(axes: "Axes", rounds: Sequence[RoundFigures], figure: str, label: str, style: str) -> None:
     points = [(line.round, value) for line in rounds if (value := getattr(line, figure)) is not None]
     if points:
         axes.plot(*zip(*points, strict=True), style, label=label)
 
 
-def _line(axes: Axes, line: CurveLine, colour: str) -> None:
+def _line(axes: "Axes", line: CurveLine, colour: str) -> None:
     style = "-" if line.adversary is Adversary.SERVER else "--"
     epochs = [point.epoch for point in line.points]
     bounds = [point.pld if math.isfinite(point.pld) else math.nan for point in line.points]

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
-from precad.privacy.ledger import LedgerView, view
+from precad.files import read_text, words_of
+from precad.privacy.ledger import Contents, read_verified
 from precad.settings import RunConfig, from_table
-from precad.tables import Table, build, parse_json, read_toml
+from precad.tables import Table, build, parse_json, read_json, read_toml
 
-FORMAT = 1
-"""Of ``about.json``; runs from before it have none."""
+FORMAT = 2
+"""Of ``about.json``. Runs of format 1 have no ``manifest.json``, and lines without links; older ones have no format."""
+MOST_LINES = 1 << 30
+"""Bytes of ``metrics.jsonl``."""
 
 
 class ReportError(PrecadError):
@@ -31,9 +34,17 @@ class RoundFigures:
     rejected: Mapping[str, str]
     """Client → reason."""
     update_norm: float | None = None
+    noises: int | None = None
+    """How many clients added noise of their own, where that is the protocol."""
+    fingerprint: str | None = None
+    """Of the clients' updates, for a run that is cut off: only its own root can make the same."""
     seconds: Mapping[str, float]
     private: bool | None = None
     """Whether nobody can take the noise away: not with a seed."""
+    model: str | None = None
+    """The digest of the model after this round."""
+    link: str | None = None
+    """Of the ledger in this round. A ledger that is written anew has another."""
     test_accuracy: float | None = None
     test_loss: float | None = None
     epsilon_server: float | None = None
@@ -86,6 +97,8 @@ class About:
     parameters: int | None
     """d."""
     clients: tuple[str, ...] | None = None
+    records: tuple[int, ...] | None = None
+    """How many each client has, in the same order."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +114,10 @@ class Run:
     rounds: tuple[RoundFigures, ...]
     summary: Summary | None
     about: About
-    ledger: LedgerView | None
+    ledger: Contents | None
     config_digest: str | None
+    randomness: str | None = None
+    """Which randomness made it: that of its copies is the same."""
     hidden: bool = False
     """Whether participants must not become known (PROTOCOL §7a)."""
     simulated: bool = True
@@ -145,11 +160,9 @@ def read_run(path: Path) -> Run:
     """The run in a folder, at this moment; a :class:`ReportError` that names the file and the fault."""
     if not (path / "config.toml").is_file():
         raise ReportError(f"there is no run in {path}: config.toml is missing")
-    summary, about, machine = (_json(path / name) for name in ("summary.json", "about.json", "machine.json"))
-    if about is not None and about.get("format") != FORMAT:
-        made = about.get("version", "another version")
-        raise ReportError(f"{path} was made by precad {made}, whose runs this version cannot read")
-    ledger = view(path / "ledger.sqlite") if (path / "ledger.sqlite").is_file() else None
+    summary, machine = (read_object(path / name) for name in ("summary.json", "machine.json"))
+    about = read_about(path / "about.json")
+    ledger = read_verified(path / "ledger.sqlite") if (path / "ledger.sqlite").is_file() else None
     try:
         table = read_toml(path / "config.toml")
         config = from_table({"task": {"dataset": ""}, **table})  # precad.train writes none: only its caller knows
@@ -157,9 +170,9 @@ def read_run(path: Path) -> Run:
         raise ReportError(f"{path / 'config.toml'} is not the configuration of a run: {error}") from None
     try:
         ended = None if summary is None else build(Summary, summary, "summary.json")
-        begun = build(About, about, "about.json") if about is not None else _about(ended, ledger)
     except ValueError as error:
         raise ReportError(f"{path} is damaged: {error}") from None
+    begun = about or _about(ended, ledger)
     return Run(
         name=path.resolve().name,
         config=config,
@@ -170,15 +183,18 @@ def read_run(path: Path) -> Run:
         about=begun,
         ledger=ledger,
         config_digest=None if machine is None else machine.get("config"),
+        randomness=None if machine is None else machine.get("randomness"),
     )
 
 
 def read_rounds(path: Path) -> tuple[RoundFigures, ...]:
     """All whole lines of ``metrics.jsonl``; the last one may be being written."""
     try:
-        text = path.read_text() if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path} cannot be read: {error}") from None
+        text = read_text(path, MOST_LINES)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ReportError(f"{path} cannot be read: {words_of(error)}") from None
     rounds = []
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
@@ -188,6 +204,14 @@ def read_rounds(path: Path) -> tuple[RoundFigures, ...]:
         if rounds[-1].round != number:
             raise ReportError(f"{path} is damaged: line {number} is of round {rounds[-1].round}")
     return tuple(rounds)
+
+
+def unfinished(counted: int, finished: int) -> str | None:
+    """What is to be said of a ledger that counts more rounds than were finished: it counts before a round is opened."""
+    if counted <= finished:
+        return None
+    named = f"round {counted:,} is" if counted == finished + 1 else f"rounds {finished + 1:,} to {counted:,} are"
+    return f"{named} counted, and {'was' if counted == finished + 1 else 'were'} not finished"
 
 
 def as_text(table: Table) -> dict[str, dict[str, str]]:
@@ -201,19 +225,34 @@ def as_text(table: Table) -> dict[str, dict[str, str]]:
     return tables
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def read_about(path: Path) -> About | None:
+    """``about.json``; None if there is none."""
+    table = read_object(path)
+    if table is None:
+        return None
+    if table.get("format") not in (1, FORMAT):
+        made = table.get("version", "another version")
+        raise ReportError(f"{path.parent} was made by precad {made}, whose runs this version cannot read")
     try:
-        value = parse_json(path.read_text())
+        return build(About, table, "about.json")
+    except ValueError as error:
+        raise ReportError(f"{path.parent} is damaged: {error}") from None
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The object in a file; None if there is none."""
+    try:
+        value = read_json(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ReportError(f"{path} is damaged: {error}") from None
+        raise ReportError(f"{path} is damaged: {words_of(error)}") from None
     if not isinstance(value, dict):
         raise ReportError(f"{path} is damaged: it must hold an object, got {type(value).__name__}")
     return value
 
 
-def _about(summary: Summary | None, ledger: LedgerView | None) -> About:
+def _about(summary: Summary | None, ledger: Contents | None) -> About:
     """Of an older run: what its summary and its ledger know."""
     if summary is not None:
         return About(version=summary.version, versions={}, parameters=summary.parameters)

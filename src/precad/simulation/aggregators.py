@@ -1,8 +1,8 @@
 """From the clients' updates to the sum that the model moves by: PRECAD, and what it is compared with.
 
-All get the same updates, clipped and on the same grid, and draw noise from the same sampler, so that differences are
-due to the protocol alone. Only ``plain`` takes updates that nobody clipped, and may defend itself by a robust rule in
-place of their mean.
+All get the same updates and draw noise from the same sampler, so that differences are due to the protocol alone. The
+updates are clipped, on one grid. Two exceptions: ``plain`` clips nothing, and may replace the mean by a robust rule;
+with ``clip_after_noise``, updates are clipped to C after the clients' noise.
 """
 
 import math
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from precad.errors import PrecadError, Reason, Rejected
 from precad.mpc import field, fixed_point
 from precad.mpc.cores import on_usable_cores
-from precad.mpc.prg import Purpose, Stream
+from precad.mpc.prg import Purpose
 from precad.privacy import clipping
 from precad.privacy.noise import integer_gaussian
 from precad.protocol import submission
+from precad.protocol.aggregation import noisy_sum, open_sum
 from precad.protocol.params import Round, Validation
 from precad.protocol.round import run_round
 from precad.protocol.states import Role
@@ -91,7 +92,7 @@ class Aggregator:
 
     ``ideal`` leaves out the shares and proofs of PRECAD: one trusted party checks the norms, adds up, and draws both
     servers' noises from their own streams. The servers would open the same numbers, to the bit (but with the
-    probability below 2^-55 that a forged proof is taken); it is for experiments on accuracy, where nobody is protected.
+    probability below 2^-53 that a forged proof is taken); it is for experiments on accuracy, where nobody is protected.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Aggregator:
         if protocol is Protocol.PRECAD and not self._ideal:
             return _Precad(round_, randomness)
         if protocol is Protocol.PRECAD or protocol is Protocol.CDP:
-            return _Trusted(round_, randomness, ideal=self._ideal)
+            return _Trusted(round_, randomness, ideal=protocol is Protocol.PRECAD)
         share = 1.0 if protocol is Protocol.LDP else 1 / math.sqrt(self._tau)
         return _NoisyClients(round_, randomness, share, clip=settings.clip_after_noise)
 
@@ -178,11 +179,9 @@ class _Trusted(Collector):
     def open(self) -> Aggregate:
         params, total = self._round.params, self._total
         if self._ideal:
-            for role in Role:
-                noise = self._randomness.server(self._round.number, role.value).noise
-                stream = Stream(noise, Purpose.NOISE, self._round.context(role.value))
-                total = total + integer_gaussian(params.noise_std, params.dim, stream)
-            total = field.lift(field.embed(total))
+            updates = {Role.A: [[field.embed(total)]], Role.B: []}
+            seeds = {role: self._randomness.server(self._round.number, role.value).noise for role in Role}
+            total = open_sum(*(noisy_sum(self._round, role.value, updates[role], seeds[role]) for role in Role))
         else:
             stream = self._randomness.stream(Purpose.NOISE, self._round.context("server"))
             total = total + integer_gaussian(_noise_std(self._round), params.dim, stream)

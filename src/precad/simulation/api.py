@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from precad.errors import UnusableError
 from precad.settings import Hyperparameters, training_toml
 from precad.simulation import session
 from precad.simulation.problem import Attack, Loss, Problem, client_names
@@ -24,7 +25,7 @@ class Trained:
     """What a run leaves."""
 
     model: nn.Module
-    """The model that was given, with the trained parameters."""
+    """A copy of the model that was given, with the trained parameters."""
     figures: Figures
     """Accuracy and loss on the test set, and ε against both adversaries."""
     history: list[Figures]
@@ -50,10 +51,11 @@ def train(
     folder: Path | str | None = None,
     device: torch.device | str = "cpu",
 ) -> Trained:
-    """Train ``model`` by the protocol of ``params``, over simulated clients and two servers.
+    """Train a copy of ``model`` by the protocol of ``params``, over simulated clients and two servers.
 
     Args:
-        model: Any module whose records do not mix; BatchNorm is refused. Its parameters are the initial model.
+        model: Any module whose records do not mix; BatchNorm is refused (see ``precad.fix``). Its parameters are the
+            initial model, and stay as they are: another call with the same model begins where this one did.
         loss_fn: ``loss_fn(outputs, targets)`` is the mean loss of a batch.
         client_datasets: One data set of (input, target) pairs for each client, by name; without names, the clients
             are called client-01 and so on.
@@ -70,7 +72,8 @@ def train(
 
     Raises:
         ValueError: An argument is outside its range; the message names it, the value and the bound.
-        PrecadError: The folder holds another run or one that has ended, or code of yours failed.
+        PrecadError: The model, the loss or the data cannot be trained with, or failed; or the folder holds another run,
+            or one that has ended.
 
     Example:
         >>> import torch
@@ -86,10 +89,7 @@ def train(
     """
     if evaluate_every is not None and evaluate_every < 1:
         raise ValueError(f"evaluate_every must be at least 1, got {evaluate_every}")
-    named = client_datasets
-    if not isinstance(named, Mapping):
-        named = dict(zip(client_names(len(named)), named, strict=True))
-    task = Problem.of_datasets(model, loss_fn, named, test_set, attacks or {})
+    task = Problem.of_datasets(model, loss_fn, _named(client_datasets), test_set, attacks or {})
     randomness = Randomness.private() if seed is None else Randomness.repeatable(seed)
     if folder is None:
         return _play(Trainer(task, params, randomness, device=device), None, evaluate_every)
@@ -102,7 +102,6 @@ def train(
     try:
         if run.config != text:
             raise RunError(f"{path} holds a run with other parameters: choose another folder")
-        run.check_config()
         if run.finished:
             raise RunError(f"the run in {path} has come to its end: its model is in {path / 'model.pt'}")
         trainer = Trainer(task, params, run.randomness(seed), progress=run.load(), device=device)
@@ -112,10 +111,21 @@ def train(
         run.close()
 
 
+def _named(datasets: object) -> Mapping[str, Any]:
+    if isinstance(datasets, Mapping):
+        return datasets
+    if isinstance(datasets, Dataset) or not isinstance(datasets, Sequence):
+        raise UnusableError(
+            "client_datasets must be a list of data sets, one for each client, or a dict of them by name, got one "
+            f"{type(datasets).__name__}"
+        )
+    return dict(zip(client_names(len(datasets)), datasets, strict=True))
+
+
 def _play(trainer: Trainer, run: RunFolder | None, evaluate_every: int | None) -> Trained:
     history: list[Figures] = []
     rejections = Counter[str]()
-    for line in run.rounds() if run is not None else ():
+    for line in run.rounds()[: trainer.progress.round] if run is not None else ():
         rejections.update(line.rejected.keys())
 
     def note(outcome: Outcome, figures: Figures | None) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from precad.data.records import Records
+from precad.data.records import Batch, Read, Records, read
 from precad.errors import PrecadError
 from precad.gradients.engine import PerRecordGradients
+from precad.gradients.kinds import Kinds
 from precad.mpc import fixed_point
 from precad.mpc.cores import on_usable_cores
 from precad.mpc.prg import Context, Purpose, digest
@@ -20,12 +21,15 @@ from precad.protocol.params import Round, Unit
 from precad.settings import Hyperparameters, Protocol
 from precad.simulation.aggregators import Updates
 from precad.simulation.problem import Attack, AttackContext
-from precad.simulation.randomness import Randomness
+from precad.simulation.randomness import Randomness, kept_generators
+from precad.simulation.uncounted import refuse_none, uncounted, warn
 from precad.simulation.user_code import explained
 
 Floats = NDArray[np.float64]
 GROUP = 16
 """How many clients compute at a time: memory does not grow with their number."""
+REHEARSED = 4
+"""How many records of a client are tried before a run."""
 SAMPLES = digest(b"precad samples")
 """In the place of a task's digest: with one seed, all protocols select the same clients and records."""
 
@@ -43,6 +47,7 @@ class SimulatedClients:
     ) -> None:
         self._records, self._attacks, self._hyperparameters = records, attacks, hyperparameters
         self._gradients, self._randomness = gradients, randomness
+        self._kinds = Kinds(gradients)
         self._fractional_bits = fixed_point.choose_fractional_bits(hyperparameters.client_bound)
         self._sizes = {name: len(held) for name, held in records.items()}
 
@@ -92,7 +97,8 @@ class SimulatedClients:
         return delta
 
     def _attacked(self, context: AttackContext) -> Floats:
-        with explained(f"the attack of {context.client} fails"):
+        with explained(f"the attack of {context.client} fails"), kept_generators():
+            self._randomness.bind_generators("attack", context.round.number, context.client)
             sent = np.asarray(self._attacks[context.client](context), np.float64)
         if sent.shape != context.theta.shape:
             raise PrecadError(
@@ -102,32 +108,64 @@ class SimulatedClients:
         return sent
 
     def rehearse(self, names: tuple[str, ...], theta: Floats) -> None:
-        """Take the first record of each client through the model."""
-        self._sums_of(dict.fromkeys(names, np.zeros(1, np.int64)), theta, 0)
+        """Take the first records of these clients through the model; if none counts, all; refuse if none does."""
+        for name in names:
+            indices = np.arange(min(REHEARSED, self._sizes[name]))
+            with explained(f"the model and the loss fail on the first records of {name}"), kept_generators():
+                faults = self._kinds.faults(self._read(name, indices, 0), theta)
+            if len(faults) < len(indices):
+                return
+        with kept_generators():
+            self._randomness.bind_generators("records", 0, "all")
+            refuse_none(uncounted(self._records, self._kinds, theta), self._sizes)
+
+    def tell_uncounted(self, test: Records | None, theta: Floats) -> None:
+        """Warn of records that do not count, of the clients and of the test set; refuse if no client has others."""
+        with kept_generators():
+            self._randomness.bind_generators("records", 0, "all")
+            warn(uncounted(self._records, self._kinds, theta), self._sizes)
+            if test is not None:
+                found = uncounted({"the test set": test}, self._kinds, theta)
+                warn(found, {"the test set": len(test), **self._sizes})
 
     def _sums(self, round_: Round, names: tuple[str, ...], theta: Floats) -> NDArray[Any]:
         """Algorithm 2, lines 1 to 5, for several clients in one pass: the sums of their samples' gradients."""
         samples = {}
         for name in names:
             stream = self._randomness.stream(Purpose.SAMPLE, Context(SAMPLES, round_.number, name))
-            samples[name] = poisson_sample(stream, len(self._records[name]), self._hyperparameters.record_rate)
+            samples[name] = poisson_sample(stream, self._sizes[name], self._hyperparameters.record_rate)
         return self._sums_of(samples, theta, round_.number)
 
     def _sums_of(self, samples: Mapping[str, NDArray[np.int64]], theta: Floats, number: int) -> NDArray[Any]:
-        """Clipped ones are integers on the grid, plain ones floats."""
+        """Clipped ones are integers on the grid, plain ones floats. Records of one kind are computed together."""
         private = self._hyperparameters.protocol is not Protocol.PLAIN
         clip = private and self._hyperparameters.unit is Unit.RECORD
-        drawn = [self._records[name].batch(indices) for name, indices in samples.items() if len(indices)]
-        if not drawn:
-            return np.zeros((len(samples), theta.size), np.int64 if clip else np.float64)
-        inputs, targets = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        batch = theta, inputs, targets, np.array([len(indices) for indices in samples.values()], np.int64)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._randomness.torch_seed("dropout", number))
-            if not clip:
-                return self._gradients.sums(*batch, finite=private)
-            bound = self._hyperparameters.record_bound
-            return self._gradients.clipped_sums(*batch, record_bound=bound, fractional_bits=self._fractional_bits)
+        kinds: dict[object, list[tuple[int, Batch]]] = {}
+        sums: NDArray[Any] = np.zeros((len(samples), theta.size), np.int64 if clip else np.float64)
+        with kept_generators():
+            for client, (name, indices) in enumerate(samples.items()):
+                for batch in self._read(name, indices, number).batches:
+                    if self._kinds.misfit(batch, theta) is None:
+                        kinds.setdefault(batch.kind, []).append((client, batch))
+            self._randomness.bind_generators("dropout", number, next(iter(samples)))
+            for group in kinds.values():
+                inputs = torch.cat([batch.inputs for _, batch in group])
+                targets = torch.cat([batch.targets for _, batch in group])
+                counts = np.zeros(len(samples), np.int64)
+                counts[[client for client, _ in group]] = [len(batch.places) for _, batch in group]
+                if clip:
+                    bound, f = self._hyperparameters.record_bound, self._fractional_bits
+                    sums += self._gradients.clipped_sums(
+                        theta, inputs, targets, counts, record_bound=bound, fractional_bits=f
+                    )
+                else:
+                    sums += self._gradients.sums(theta, inputs, targets, counts, finite=private)
+        return sums
+
+    def _read(self, name: str, indices: NDArray[np.int64], number: int) -> Read:
+        """Some records of a client, with whatever its data set draws at random."""
+        self._randomness.bind_generators("records", number, name)
+        return read(self._records[name], indices)
 
     @staticmethod
     def _decoded(round_: Round, x: NDArray[Any]) -> Floats:

@@ -1,6 +1,6 @@
-"""A forger as strong as the protocol lets it be: every claim it can make true it makes true.
+"""A forger as strong as the protocol lets it be: it lies only where it must.
 
-So a false vector is caught by the one check that is there to catch it.
+So each kind of false vector fails exactly the check that is there for it.
 """
 
 import math
@@ -15,7 +15,6 @@ from precad.mpc import field, sharing, wires
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import Stream
 from precad.mpc.projection import ROWS
-from precad.mpc.wires import M
 from precad.protocol import digests, submission
 from precad.protocol.messages import Header, PartA, PartB, decode, encode
 from precad.protocol.norm_proof import Shape
@@ -60,7 +59,7 @@ def forge(
     part_a = PartA(secrets.salt_a, secrets.seed_a, commitment_b, words, tail)
     part_b = PartB(secrets.salt_b, secrets.seed_b, commitment_a)
     named = digests.part_a(part_a, commitment_a), digests.part_b(part_b, commitment_b)
-    header = Header(round_.task, round_.number, round_.model, client, commitment_a, commitment_b, *named)
+    header = Header(round_.task, round_.number, round_.model, round_.nonces, client, commitment_a, commitment_b, *named)
     return Submission(encode(header), _encode_anything(part_a), encode(part_b))
 
 
@@ -87,12 +86,12 @@ def _forged_tail(
     bits = [slack >> i & 1 for i in range(shape.norm_bits)]
     bits += [value >> i & 1 for value in u for i in range(shape.projection_bits)]
     beta = _edited(np.array(bits, np.uint64), edit_bits)
-    values, polynomial = np.empty(shape.entry_wires, np.uint64), []
-    for t in range(2 * M + 1):
-        wires.evaluate(x, masks[: shape.entry_wires], wires.lagrange(M + 1, t), values)
+    m, values, polynomial = shape.wire, np.empty(shape.entry_wires, np.uint64), []
+    for t in range(2 * m + 1):
+        wires.evaluate(x, masks[: shape.entry_wires], wires.lagrange(m + 1, t), values)
         polynomial.append(field.dot(values, values))
-    claims = np.array(polynomial[:M] + polynomial[M + 1 :], np.uint64)
-    return np.concatenate([beta, claims, wires.squares(beta, masks[shape.entry_wires :])])
+    claims = np.array(polynomial[:m] + polynomial[m + 1 :], np.uint64)
+    return np.concatenate([beta, claims, wires.squares(beta, masks[shape.entry_wires :], m)])
 
 
 def _project(x: FieldVector, z: Stream) -> list[int]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from precad.data.records import Records, as_records
+from precad.errors import UnusableError
 from precad.mpc.prg import check_name
 from precad.protocol.params import Round
 
@@ -68,14 +69,14 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not self.clients:
-            raise ValueError("there are no clients: give at least one data set")
+            raise UnusableError("there are no clients: give at least one data set")
         for name in self.clients:
             check_name(name)
         if self.test is not None and len(self.test) == 0:
-            raise ValueError("the test set has no records")
+            raise UnusableError("the test set has no records")
         unknown = set(self.attacks) - set(self.clients)
         if unknown:
-            raise ValueError(f"{min(unknown)} is malicious but not among the clients")
+            raise UnusableError(f"{min(unknown)} is malicious but not among the clients")
 
     @classmethod
     def of_datasets(

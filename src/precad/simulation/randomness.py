@@ -1,20 +1,25 @@
 """Where a run's randomness comes from: 32 bytes, of the operating system or of a seed.
 
 Every random choice of a run is derived from them by H, so that a run that was cut off repeats its last rounds to the
-bit when it is resumed: no round is ever played with two noises.
+bit when it is resumed: no round is ever played with two noises, and no noise ever hides two sums.
 """
 
+import random  # noqa: TID251 - to be bound, for those who draw from it
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from precad.mpc.prg import Context, Digest, Purpose, Stream, digest
+from precad.mpc.prg import Context, Digest, Purpose, Stream, digest, vector_digest
 from precad.mpc.secret import Redacted, Secret
-from precad.protocol.round import ServerSecrets
+from precad.protocol.round import ServerSecrets, nonces_of
+from precad.protocol.states import Role
 from precad.protocol.submission import ClientSecrets
-from precad.settings import NOT_PRIVATE
-
-PRIVATE = "private: from the operating system"
+from precad.settings import NOT_PRIVATE, PRIVATE
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,13 +47,33 @@ class Randomness(Redacted):
         """Whether the noise is private, for every output."""
         return PRIVATE if self.seed is None else NOT_PRIVATE
 
+    @property
+    def name(self) -> str:
+        """A digest that tells which randomness it is, and nothing about it."""
+        return self._derive("name", 0, "run").hex()
+
     def generator(self, what: str) -> np.random.Generator:
         """For choices that need not be secret: the split of a data set, the first weights."""
         return np.random.default_rng(np.frombuffer(self._derive(what, 0, "run"), np.uint64))
 
-    def torch_seed(self, what: str, round_: int = 0) -> int:
+    def torch_seed(self, what: str) -> int:
         """For torch's own generator."""
-        return int.from_bytes(self._derive(what, round_, "torch")[:7], "little")
+        return _torch_seed(self._derive(what, 0, "torch"))
+
+    def bind_generators(self, what: str, round_: int, party: str) -> None:
+        """Seed Python's, numpy's and torch's own generators, from which data sets, models and attacks draw.
+
+        Augmentation and dropout are then as secret as the noise, and the same in a round that is played again. Only
+        inside :func:`kept_generators`.
+        """
+        seed = self._derive(what, round_, party)
+        (torch.manual_seed if _on_devices() else torch.default_generator.manual_seed)(_torch_seed(seed))
+        random.seed(seed)
+        np.random.seed(np.frombuffer(seed, np.uint32))  # noqa: NPY002, TID251
+
+    def fingerprint(self, round_: int) -> "Fingerprint":
+        """Of the updates of a round."""
+        return Fingerprint(self._derive("fingerprint", round_, "run"))
 
     def stream(self, purpose: Purpose, context: Context) -> Stream:
         """For samples and noise."""
@@ -63,5 +88,45 @@ class Randomness(Redacted):
         """A server's randomness for one round."""
         return ServerSecrets(*(Secret(self._derive(what, round_, name)) for what in ("nonce", "noise", "deal")))
 
+    def nonces(self, round_: int) -> Digest:
+        """What binds a round to the nonces of both servers."""
+        return nonces_of(*(self.server(round_, role.value) for role in Role))
+
     def _derive(self, what: str, round_: int, party: str) -> Digest:
         return digest(b"precad run", self.root.value, what.encode(), round_.to_bytes(8, "little"), party.encode())
+
+
+class Fingerprint(Redacted):
+    """A digest of updates in the clear. Who does not know the run's root cannot test a guess with it."""
+
+    def __init__(self, key: Digest) -> None:
+        self._state = key
+
+    def add(self, client: str, update: NDArray[np.int64]) -> None:
+        """Take in what a client sends."""
+        self._state = digest(b"precad update", self._state, client.encode(), vector_digest(update.view(np.uint64)))
+
+    def __str__(self) -> str:
+        return self._state.hex()
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Whatever is drawn or seeded in between, Python's, numpy's and torch's own generators are the caller's again."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+@cache
+def _on_devices() -> bool:
+    """Whether torch has generators elsewhere too; to look for them takes as long as a hundred seeds."""
+    return any(module.is_available() for module in (torch.cuda, torch.backends.mps, torch.xpu))
+
+
+def _torch_seed(digested: Digest) -> int:
+    return int.from_bytes(digested[:7], "little")

@@ -1,4 +1,4 @@
-"""A run on disk: what is there at any moment suffices to go on.
+"""A run on disk. Whenever it is cut off, its files suffice to go on.
 
 ::
 
@@ -7,57 +7,87 @@
     about.json      which versions made it, its parameters and its clients
     root.key        its private randomness, until it ends; none with a seed
     checkpoint.npz  the model and the counts after some round
-    metrics.jsonl   a line a round
+    metrics.jsonl   one line for each round
     ledger.sqlite   who took part, for ever
     model.pt, summary.json, curves.png, report.html   at the end
+    manifest.json   the digests of all of these, at the end
 
-A round that came after the last checkpoint is played again with the same randomness: it is the same round.
+A round that came after the last checkpoint is played again with the same randomness: it is the same round. Its line
+is on the disk before anything of it is shown, and has a fingerprint of its updates: with others now, it is refused.
 """
 
-import fcntl
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import numpy as np
 
 from precad.errors import PrecadError
-from precad.files import flush_folder, whole_file, write_file
-from precad.mpc.prg import digest
+from precad.files import (
+    check_own,
+    flush_folder,
+    lock_file,
+    make_folder,
+    open_to_append,
+    read_bytes,
+    read_text,
+    whole_file,
+    words_of,
+    write_file,
+)
 from precad.mpc.secret import Secret
-from precad.privacy.ledger import Ledger
+from precad.privacy.ledger import Ledger, Origin
 from precad.privacy.terms import Terms
 from precad.protocol.update import Model
-from precad.report.run import About, RoundFigures, Summary, read_rounds
+from precad.report.manifest import COVERED, MANIFEST, PAGE, file_digest, file_digests, manifest_text, text_digest
+from precad.report.run import About, ReportError, RoundFigures, Summary, read_rounds
+from precad.report.weights import read_checkpoint
+from precad.settings import config_digest
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import Progress
-from precad.tables import to_table
+from precad.tables import build, read_json, to_table
 
 
 class RunError(PrecadError):
     """A run's folder that cannot be used."""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """``machine.json``: what only this machine needs to know."""
+
+    data: str | None
+    """Where the data sets are."""
+    device: str
+    config: str
+    """The digest of the configuration that the run began with."""
+    randomness: str | None = None
+    """A digest of the run's randomness, by which its copies are known. Earlier versions wrote none."""
+
+
 class RunFolder:
     """An existing run's folder, locked against a second process until :meth:`close`."""
 
     def __init__(self, path: Path) -> None:
+        """Nothing is written yet: a folder that somebody else made is refused before."""
         if not (path / _CONFIG).is_file():
             raise RunError(f"there is no run in {path}: {_CONFIG} is missing")
         self.path = path
-        self._lock = (path / "lock").open("w")
+        for name in _FILES:
+            check_own(path / name)
+        self.check_config()
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
+            self._lock = lock_file(path / _CONFIG)
+        except BlockingIOError:
             raise RunError(f"{path} is in use by another process") from None
-        self._metrics: IO[str] | None = None
-        for left in path.glob(f".{_CHECKPOINT}.*.draft"):  # of a process that was killed, and large
-            left.unlink()
+        self._metrics: BinaryIO | None = None
         if self.finished:
             (path / _KEY).unlink(missing_ok=True)
 
@@ -66,11 +96,12 @@ class RunFolder:
         """A new run: the folder appears whole or not at all. ``machine``: what only this machine needs to know."""
         if path.exists():
             raise RunError(f"{path} exists: choose another name, or continue it with `precad resume {path}`")
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.mkdir(parents=True)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        make_folder(draft, new=True)
         try:
             write_file(draft / _CONFIG, config)
-            write_file(draft / _MACHINE, json.dumps({**machine, "config": _digest(config)}))
+            known = {"config": config_digest(config), "randomness": randomness.name}
+            write_file(draft / _MACHINE, json.dumps({**machine, **known}))
             if randomness.seed is None:
                 write_file(draft / _KEY, randomness.root.value, private=True)
             draft.rename(path)
@@ -83,19 +114,15 @@ class RunFolder:
     @property
     def config(self) -> str:
         """The text of the configuration."""
-        return (self.path / _CONFIG).read_text()
+        return read_text(self.path / _CONFIG)
 
     @property
-    def machine(self) -> dict[str, str]:
+    def machine(self) -> Machine:
         """What :meth:`create` was told of the machine."""
         try:
-            machine: dict[str, str] = json.loads((self.path / _MACHINE).read_text())
-            whole = machine.keys() >= {"data", "device", "config"}
-        except (OSError, ValueError, AttributeError):
-            whole = False
-        if not whole:
-            raise RunError(f"{self.path / _MACHINE} is missing or damaged")
-        return machine
+            return build(Machine, read_json(self.path / _MACHINE), _MACHINE)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / _MACHINE} is missing or damaged: {words_of(error)}") from None
 
     def describe(self, about: About) -> None:
         """Write down, once, what the run knows of itself when it begins."""
@@ -104,7 +131,7 @@ class RunFolder:
 
     def check_config(self) -> None:
         """Refuse a configuration that is not what the run began with: the same noise must not hide another sum."""
-        if self.machine["config"] != _digest(self.config):
+        if self.machine.config != config_digest(self.config):
             raise RunError(f"{self.path / _CONFIG} was changed since the run began: a change is a new run")
 
     def randomness(self, seed: int | None) -> Randomness:
@@ -112,7 +139,7 @@ class RunFolder:
         if seed is not None:
             return Randomness.repeatable(seed)
         try:
-            return Randomness(Secret((self.path / _KEY).read_bytes()), None)
+            return Randomness(Secret(read_bytes(self.path / _KEY)), None)
         except (OSError, ValueError):
             raise RunError(f"{self.path / _KEY} is missing or damaged: the run cannot go on") from None
 
@@ -121,15 +148,15 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "summary.json").is_file()
 
-    def open_ledger(self, task: str, terms: Terms) -> Ledger:
+    def open_ledger(self, task: str, terms: Terms, origin: Origin) -> Ledger:
         """The run's ledger, made at the first call."""
-        return Ledger(self.path / "ledger.sqlite", task, terms)
+        return Ledger(self.path / "ledger.sqlite", task, terms, origin)
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint; the old one stays until the new one is whole."""
         model = progress.model
-        if self._metrics is not None:
-            os.fsync(self._metrics.fileno())
+        for left in self.path.glob(f".{_CHECKPOINT}.*.draft"):  # of a process that was killed, and large
+            left.unlink()
         with whole_file(self.path / _CHECKPOINT) as out:
             np.savez(
                 out,
@@ -142,30 +169,43 @@ class RunFolder:
             )
 
     def load(self) -> Progress | None:
-        """The last checkpoint, if there is one; later lines of the metrics are dropped, to be written again."""
+        """The last checkpoint, if there is one. Later lines of the metrics stay until their round is played again."""
         progress = self._read_checkpoint()
         done = 0 if progress is None else progress.round
-        kept = [_line(figures) for figures in self.rounds()[:done]]
-        if len(kept) != done:
-            raise RunError(f"{self.path / _METRICS} has {len(kept)} of the {done} rounds that were played")
-        if kept or (self.path / _METRICS).exists():
-            write_file(self.path / _METRICS, "".join(kept))
+        if len(self._lines) < done:
+            raise RunError(f"{self.path / _METRICS} has {len(self._lines)} of the {done} rounds that were played")
         return progress
 
     def append(self, figures: RoundFigures) -> None:
-        """Write down one round."""
+        """Write down one round, for good, before anybody sees it; one that was played again takes its old place."""
+        again = figures.round <= len(self._lines)
+        self._lines[figures.round - 1 : figures.round] = [_line(figures)]
+        if again:
+            write_file(self.path / _METRICS, "".join(self._lines))
+            return
         if self._metrics is None:
-            self._metrics = (self.path / _METRICS).open("a")
-        self._metrics.write(_line(figures))
+            write_file(self.path / _METRICS, "".join(self._lines[:-1]))  # without half a line
+            self._metrics = open_to_append(self.path / _METRICS)
+        self._metrics.write(self._lines[-1].encode())
         self._metrics.flush()
+        os.fsync(self._metrics.fileno())
 
     def rounds(self) -> tuple[RoundFigures, ...]:
         """What was written down so far."""
         return read_rounds(self.path / _METRICS)
 
+    @cached_property
+    def _lines(self) -> list[str]:
+        return [_line(figures) for figures in self.rounds()]
+
     def finish(self, summary: Summary) -> None:
-        """Write the summary, which makes the run finished, and erase its private randomness."""
-        write_file(self.path / "summary.json", json.dumps(to_table(summary), indent=2, allow_nan=False) + "\n")
+        """Write the manifest and the summary, which makes the run finished, and erase its private randomness."""
+        text = json.dumps(to_table(summary), indent=2, allow_nan=False) + "\n"
+        digests = file_digests(self.path) | {"summary.json": text_digest(text)}
+        if (self.path / PAGE).is_file():
+            digests[PAGE] = file_digest(self.path / PAGE)
+        write_file(self.path / MANIFEST, manifest_text(digests))
+        write_file(self.path / "summary.json", text)
         (self.path / _KEY).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -177,17 +217,19 @@ class RunFolder:
 
     def _read_checkpoint(self) -> Progress | None:
         try:
-            with np.load(self.path / _CHECKPOINT, allow_pickle=False) as stored:
-                model = Model(stored["theta"], stored["first"], stored["second"], int(stored["steps"]))
-                return Progress(model, int(stored["round"]), stored["participations"])
+            stored = read_checkpoint(self.path / _CHECKPOINT)
         except FileNotFoundError:
             return None
-        except Exception as error:  # zipfile and numpy raise nearly anything on damaged files
-            raise RunError(f"{self.path / _CHECKPOINT} is damaged: {error}") from None
+        except ReportError as error:
+            raise RunError(str(error)) from None
+        return Progress(
+            Model(stored.theta, stored.first, stored.second, stored.steps), stored.round, stored.participations
+        )
 
 
 _CONFIG, _MACHINE, _KEY = "config.toml", "machine.json", "root.key"
 _CHECKPOINT, _METRICS, _ABOUT = "checkpoint.npz", "metrics.jsonl", "about.json"
+_FILES = (*COVERED, MANIFEST, PAGE, _KEY)
 
 
 def free_name(parent: Path, stem: str) -> Path:
@@ -196,10 +238,6 @@ def free_name(parent: Path, stem: str) -> Path:
     while (parent / f"{stem}-{number}").exists():
         number += 1
     return parent / f"{stem}-{number}"
-
-
-def _digest(config: str) -> str:
-    return digest(b"precad config", config.encode()).hex()
 
 
 def _line(figures: RoundFigures) -> str:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from precad import __version__
 from precad.errors import PrecadError
 from precad.files import whole_file
 from precad.privacy.terms import Adversary
-from precad.report.page import REPORT_NAME, write_report
+from precad.report.manifest import PAGE
+from precad.report.page import write_report
 from precad.report.run import About, RoundFigures, Summary, read_run
 from precad.settings import Hyperparameters, Protocol
 from precad.simulation.problem import Problem
@@ -41,7 +43,7 @@ class Figures:
     loss: float | None
     """The mean loss on the test set."""
     epsilon_server: float
-    """What the run has cost the client that took part most often, against a server."""
+    """What the run has cost the client that took part most often, against a server; of ``ddp``, any at most."""
     epsilon_clients: float
     """The same against the other clients."""
 
@@ -54,8 +56,11 @@ def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round:
     """Play the rounds that are left. A run that is stopped, by whatever, goes on from its last checkpoint."""
     saved, last = time.monotonic(), trainer.hyperparameters.rounds
     figures, written = None, trainer.progress
+    if written.round == 0:
+        trainer.tell_uncounted()
     if run is not None:
         run.describe(_about(trainer))
+        trainer.repeat({line.round: line.fingerprint for line in run.rounds()})
     if run is not None and written.round == 0:
         run.save(written)  # the first weights: a round that is played again is the same round
     try:
@@ -63,7 +68,7 @@ def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round:
             looked = outcome.round % evaluate_every == 0 or outcome.round == last
             figures = measure(trainer) if looked else None
             if run is not None:
-                run.append(_line(outcome, figures, trainer.randomness.seed is None))
+                run.append(_line(outcome, figures, trainer))
                 written = trainer.progress
                 if time.monotonic() - saved > SAVE_SECONDS:
                     run.save(written)
@@ -73,6 +78,8 @@ def play(trainer: Trainer, run: RunFolder | None, evaluate_every: int, on_round:
         if run is not None:
             run.save(written)
         raise
+    finally:
+        trainer.close_ledger()
     if run is not None:
         run.save(trainer.progress)
     return figures or measure(trainer)
@@ -94,12 +101,13 @@ def finish(trainer: Trainer, run: RunFolder, figures: Figures) -> Summary:
     """Leave the model, the summary and the page in the folder. A page that fails takes nothing with it."""
     summary = summarise(trainer, run, figures)
     with whole_file(run.path / "model.pt") as out:  # torch itself would report a full disk as a bug of its own
-        torch.save(trainer.trained_model().state_dict(), out)
-    run.finish(summary)
+        state = trainer.trained_model().state_dict()
+        torch.save({name: _alone(value) for name, value in state.items()}, out)
     try:
-        write_report([read_run(run.path)], run.path / REPORT_NAME)
+        write_report([replace(read_run(run.path), summary=summary)], run.path / PAGE)
     except Exception as error:
         logging.getLogger(__name__).warning("the run is whole, but its page was not written: %s", error)
+    run.finish(summary)
     return summary
 
 
@@ -111,7 +119,7 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> Summary:
         rejected.update(line.rejected.keys())
     counts = dict(zip(trainer.names, trainer.progress.participations.tolist(), strict=True))
     return Summary(
-        run=run.path.name,
+        run=run.path.resolve().name,
         version=__version__,
         protocol=trainer.hyperparameters.protocol.value,
         validation=trainer.hyperparameters.validation.value,
@@ -127,7 +135,7 @@ def summarise(trainer: Trainer, run: RunFolder, figures: Figures) -> Summary:
         participations=max(counts.values()),
         rejected={name: {"rejected": times, "sent": counts[name]} for name, times in sorted(rejected.items())},
         seconds=dict(seconds),
-        plain_seconds=plain_seconds(trainer.task, trainer.hyperparameters, run.machine["device"]),
+        plain_seconds=plain_seconds(trainer.task, trainer.hyperparameters, run.machine.device),
         seed=trainer.randomness.seed,
         randomness=trainer.randomness.said,
     )
@@ -162,6 +170,11 @@ def plain_seconds(task: Problem, hyperparameters: Hyperparameters, device: str) 
     return statistics.median(seconds)
 
 
+def _alone(value: object) -> object:
+    """A tensor in memory of its own, in the usual order, so that ``precad audit`` finds the parameters in the file."""
+    return value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value
+
+
 def _about(trainer: Trainer) -> About:
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
     return About(
@@ -169,17 +182,22 @@ def _about(trainer: Trainer) -> About:
         versions=versions | {"machine": f"{platform.system()} {platform.machine()}"},
         parameters=trainer.params.dim,
         clients=trainer.names,
+        records=tuple(trainer.records.values()),
     )
 
 
-def _line(outcome: Outcome, figures: Figures | None, private: bool) -> RoundFigures:
+def _line(outcome: Outcome, figures: Figures | None, trainer: Trainer) -> RoundFigures:
     line = RoundFigures(
         round=outcome.round,
         selected=len(outcome.selected),
         rejected={name: rejected.reason.name.lower() for name, rejected in outcome.rejected.items()},
         update_norm=outcome.update_norm,
+        noises=outcome.noises,
+        fingerprint=outcome.fingerprint,
         seconds=outcome.seconds,
-        private=private,
+        private=trainer.randomness.seed is None,
+        model=trainer.progress.model.digest.hex(),
+        link=outcome.link,
     )
     if figures is None:
         return line

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -9,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from precad.report.run import Summary
+from precad.report.run import RoundFigures, Summary
 from precad.simulation.session import Figures
 from precad.simulation.trainer import Outcome, Trainer
 
@@ -20,9 +21,10 @@ _HISTORY = 40
 class View:
     """Shows the rounds of one run on ``console`` while it is entered."""
 
-    def __init__(self, console: Console, trainer: Trainer) -> None:
+    def __init__(self, console: Console, trainer: Trainer, before: Iterable[RoundFigures] = ()) -> None:
+        """``before``: the rounds that were played until the run was stopped."""
         self._console, self._trainer = console, trainer
-        self._rejections, self._sent = Counter[str](), Counter[str]()
+        self._rejections = Counter(name for line in before for name in line.rejected)
         self._accuracies: list[float] = []
         self._figures: Figures | None = None
         self._outcome: Outcome | None = None
@@ -50,7 +52,6 @@ class View:
     def __call__(self, outcome: Outcome, figures: Figures | None) -> None:
         """One more round."""
         self._outcome = outcome
-        self._sent.update(outcome.selected)
         self._rejections.update(outcome.rejected.keys())
         self._progress.update(self._bar, completed=outcome.round)
         if figures is not None:
@@ -70,6 +71,7 @@ class View:
             table.add_row("rejected", Text(self.rejections(), "red"))
         if self._figures is not None:
             spark = sparkline(self._accuracies[-_HISTORY:])
+            table.add_row("after round", f"{self._figures.round:,}")
             table.add_row("test accuracy", f"{shown_percent(self._figures.accuracy)}  {spark}")
             table.add_row("ε against a server", shown_epsilon(self._figures.epsilon_server))
             table.add_row("ε against clients", shown_epsilon(self._figures.epsilon_clients))
@@ -77,7 +79,8 @@ class View:
 
     def rejections(self) -> str:
         """Who was rejected, and how often."""
-        return ", ".join(f"{name} {times}/{self._sent[name]}" for name, times in self._rejections.most_common(5))
+        sent = dict(zip(self._trainer.names, self._trainer.progress.participations.tolist(), strict=True))
+        return ", ".join(f"{name} {times}/{sent[name]}" for name, times in self._rejections.most_common(5))
 
     def _line(self, figures: Figures) -> str:
         return (

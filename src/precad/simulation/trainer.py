@@ -11,22 +11,24 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from precad.data.records import Records
 from precad.errors import PrecadError, Rejected
 from precad.gradients.engine import PerRecordGradients
-from precad.mpc.prg import Context, Digest, Purpose, digest
+from precad.gradients.models import copied
+from precad.mpc.prg import Context, Purpose
 from precad.privacy.epsilon import epsilon
-from precad.privacy.ledger import Ledger
+from precad.privacy.ledger import Entry, Ledger, Origin
 from precad.privacy.sampling import poisson_sample
 from precad.privacy.terms import Adversary, Terms
-from precad.protocol.digests import model_digest
 from precad.protocol.params import Round
 from precad.protocol.update import Model, next_model
-from precad.settings import Hyperparameters, Protocol
+from precad.settings import Hyperparameters, Protocol, task_digest
 from precad.simulation.aggregators import Aggregate, Aggregator, Updates
 from precad.simulation.clients import GROUP, SAMPLES, SimulatedClients
-from precad.simulation.evaluation import Score, evaluate, load_parameters, read_parameters
+from precad.simulation.evaluation import Score, evaluate, load_parameters, read_parameters, rehearse
 from precad.simulation.problem import Problem
-from precad.simulation.randomness import Randomness
+from precad.simulation.randomness import Fingerprint, Randomness
+from precad.simulation.shared_noise import SharedNoise
 from precad.simulation.user_code import explained, usable
 
 Floats = NDArray[np.float64]
@@ -73,8 +75,14 @@ class Outcome:
     rejected: Mapping[str, Rejected]
     update_norm: float
     """‖noisy sum‖: what the servers see anyway."""
+    noises: int | None
+    """How many clients added noise of their own, where that is the protocol: malicious ones do not."""
+    fingerprint: str
+    """Of the honest clients' updates, before any noise: a round that is played again must have the same."""
     seconds: Mapping[str, float]
     """Of each stage: gradients, protocol, ledger."""
+    link: str | None = None
+    """The ledger's, where there is one."""
 
 
 class Trainer:
@@ -92,28 +100,32 @@ class Trainer:
     ) -> None:
         """``ideal`` leaves out the cryptography (see ``Aggregator``): the model is the same to the bit."""
         self.task, self.hyperparameters, self.randomness = task, hyperparameters, randomness
-        gradients = PerRecordGradients(task.model, task.loss, device=usable(device))
+        self._gradients = gradients = PerRecordGradients(task.model, task.loss, device=usable(device))
+        self._model = copied(task.model)
         self.names = tuple(task.clients)
-        self._sizes = {name: len(records) for name, records in task.clients.items()}
+        self.records = {name: len(records) for name, records in task.clients.items()}
         self.params = hyperparameters.params(gradients.dim, len(self.names))
-        self._clients = SimulatedClients(task.clients, task.attacks, hyperparameters, gradients, randomness)
-        self._aggregator = Aggregator(hyperparameters, randomness, len(self.names), ideal=ideal)
-        self._digest = _task_digest(task, hyperparameters, self.params.digest)
+        self.clients = SimulatedClients(task.clients, task.attacks, hyperparameters, gradients, randomness)
+        self.aggregator = Aggregator(hyperparameters, randomness, len(self.names), ideal=ideal)
+        self._digest = task_digest(hyperparameters, self.params, self.records)
         self._terms = hyperparameters.terms(self.params.dim)
-        self._cap = hyperparameters.most_participations(self.params.dim)
+        self._cap = hyperparameters.most_participations(self.params.dim, len(self.names))
         if progress is None:
             model = Model.initial(read_parameters(task.model), hyperparameters.optimiser)
             progress = Progress(model, 0, np.zeros(len(self.names), np.int64))
         else:
             progress.check(self.params.dim, len(self.names), hyperparameters)
         self.progress = progress
+        self._shared = self._shared_noise() if hyperparameters.protocol is Protocol.DDP else None
         self._ledger: Ledger | None = None
+        self._shown: Mapping[int, str | None] = {}
         self._rehearse()
 
-    def keep_ledger(self, open_ledger: Callable[[str, Terms], Ledger]) -> None:
+    def keep_ledger(self, open_ledger: Callable[[str, Terms, Origin], Ledger]) -> None:
         """Count every round to come in a ledger, before anything of it is opened. Only PRECAD's rounds have one."""
         if self.hyperparameters.protocol is Protocol.PRECAD:
-            self._ledger = open_ledger(self._digest.hex(), self._terms)
+            origin = Origin(unit=self.hyperparameters.unit.value, private=self.randomness.seed is None)
+            self._ledger = open_ledger(self._digest.hex(), self._terms, origin)
             counted = self._ledger.participations()
             for name, count in zip(self.names, self.progress.participations.tolist(), strict=True):
                 if counted.get(name, 0) < count:
@@ -121,6 +133,18 @@ class Trainer:
                         f"the ledger lacks rounds of the run: it counts {counted.get(name, 0)} of {name}, which took "
                         f"part in {count}"
                     )
+
+    def repeat(self, shown: Mapping[int, str | None]) -> None:
+        """Refuse, before it is opened, a round that was shown before the run was cut off and now has other updates.
+
+        Args:
+            shown: The fingerprints of the rounds of which anything was shown, counted from 1.
+        """
+        self._shown = shown
+
+    def tell_uncounted(self) -> None:
+        """Warn of records that do not count with the present parameters; refuse if none does."""
+        self.clients.tell_uncounted(self.task.test, self.progress.model.theta)
 
     def rounds(self) -> Iterator[Outcome]:
         """Play what is left of the run."""
@@ -130,80 +154,123 @@ class Trainer:
     def play(self) -> Outcome:
         """One round: Algorithm 1, lines 2 to 6."""
         number, model, watch = self.progress.round, self.progress.model, _Stopwatch()
-        selected = self._select(number)
+        selected = self._select(number, self.progress.participations)
         names = tuple(self.names[i] for i in selected)
-        round_ = Round(self.params, self._digest, number, model_digest(model.theta))
-        aggregate = self._aggregate(round_, names, model.theta, watch)
+        round_ = Round(self.params, self._digest, number, model.digest, self.randomness.nonces(number))
+        fingerprint = self.randomness.fingerprint(number)
+        aggregate, link = self._aggregate(round_, names, model.theta, fingerprint, watch)
         watch.lap("protocol")
         schedule = self.hyperparameters.schedule
-        normaliser = self.hyperparameters.normaliser(self._sizes, aggregate.accepted)
+        normaliser = self.hyperparameters.normaliser(self.records, aggregate.accepted)
         rate = schedule.learning_rate_at(number, self.hyperparameters.rounds)
         moved = next_model(model, aggregate.total, normaliser, rate, schedule.optimiser)
         if not np.abs(moved.theta).max() <= LARGEST:  # true for NaN
             raise DivergedError(f"the model diverged in round {number + 1}: use a learning rate below {rate:g}")
         participations = self.progress.participations.copy()
         participations[selected] += 1
+        if self._shared is not None:
+            self._shared.count(selected)
         self.progress = Progress(moved, number + 1, participations)
-        return Outcome(number + 1, names, aggregate.rejected, float(np.linalg.norm(aggregate.total)), watch.seconds)
+        norm = float(np.linalg.norm(aggregate.total))
+        by_clients = self.hyperparameters.protocol in (Protocol.LDP, Protocol.DDP)
+        noises = sum(name not in self.task.attacks for name in names) if by_clients else None
+        return Outcome(number + 1, names, aggregate.rejected, norm, noises, str(fingerprint), watch.seconds, link)
 
     def epsilon(self, adversary: Adversary) -> float:
-        """What the run has cost the client that took part most often."""
+        """What the run has cost the client that took part most often; of ``ddp``, any honest client at most."""
+        if self._shared is not None:
+            return self._shared.epsilon()
         return epsilon(self._terms, adversary, int(self.progress.participations.max()))
 
     def score(self) -> Score:
         """The present model on the test set."""
         if self.task.test is None:
             raise ValueError("there is no test set")
-        return evaluate(self.trained_model(), self.task.loss, self.task.test)
+        return self._score(self.task.test)
 
     def backdoor_score(self) -> Score:
         """The present model on the attackers' test records."""
         if self.task.backdoor is None:
             raise ValueError("there is no backdoor to test for")
-        return evaluate(self.trained_model(), self.task.loss, self.task.backdoor)
+        return self._score(self.task.backdoor)
 
     def trained_model(self) -> nn.Module:
-        """The task's model, with the present parameters."""
-        load_parameters(self.task.model, self.progress.model.theta)
-        return self.task.model
+        """A copy of the task's model, with the present parameters; the task's own stays as it was given."""
+        load_parameters(self._model, self.progress.model.theta)
+        return self._model
 
-    def _select(self, number: int) -> NDArray[np.int64]:
+    def _score(self, records: Records) -> Score:
+        batches = self._gradients.takes_batches
+        return evaluate(self.trained_model(), self.task.loss, records, batches=batches)
+
+    def _shared_noise(self) -> SharedNoise:
+        """The noises of the rounds so far: who was selected in them follows from the run's randomness."""
+        honest = np.array([name not in self.task.attacks for name in self.names])
+        shared, counts = SharedNoise(self.hyperparameters, self.params.dim, honest), np.zeros(len(honest), np.int64)
+        for number in range(self.progress.round):
+            selected = self._select(number, counts)
+            shared.count(selected)
+            counts[selected] += 1
+        if not np.array_equal(counts, self.progress.participations):
+            raise ValueError("the clients' participations are not those that the run's randomness selected")
+        return shared
+
+    def _select(self, number: int, participations: NDArray[np.int64]) -> NDArray[np.int64]:
         """Line 2: each client with probability q; who has spent its budget sits out."""
         stream = self.randomness.stream(Purpose.SELECTION, Context(SAMPLES, number, "servers"))
         selected = poisson_sample(stream, len(self.names), self.hyperparameters.client_rate)
-        return selected[self.progress.participations[selected] < self._cap]
+        return selected[participations[selected] < self._cap]
 
-    def _aggregate(self, round_: Round, names: tuple[str, ...], theta: Floats, watch: "_Stopwatch") -> Aggregate:
+    def _aggregate(
+        self, round_: Round, names: tuple[str, ...], theta: Floats, fingerprint: Fingerprint, watch: "_Stopwatch"
+    ) -> tuple[Aggregate, str | None]:
         """Algorithm 2 at the selected clients, a few at a time; Algorithm 1, lines 3 to 5, at the servers.
 
-        The round is counted before anything of it is opened. The ledger writes while the clients compute.
+        The round is counted before anything of it is opened. The ledger writes while the clients compute; its link
+        comes with the sum.
         """
         counted = self._count(round_.number, names)
-        collected = self._aggregator.collect(round_)
-        updates = self._clients.updates(round_, names, theta)
+        collected = self.aggregator.collect(round_)
+        updates = self.clients.updates(round_, names, theta)
         watch.lap("protocol")
         while group := _next(updates, f"the updates of round {round_.number + 1} cannot be computed"):
             watch.lap("gradients")
+            for name, x in group.encoded.items():
+                fingerprint.add(name, x)
             collected.add(group)
             watch.lap("protocol")
-        counted.result()
+        self._check_repeated(round_.number + 1, str(fingerprint))
+        entry = counted.result()
         watch.lap("ledger")
-        return collected.open()
+        return collected.open(), None if entry is None else entry.link
 
-    def _count(self, number: int, names: tuple[str, ...]) -> Future[object]:
+    def _count(self, number: int, names: tuple[str, ...]) -> Future[Entry | None]:
         """Begin to count the round in the ledger; the result comes when the disk has confirmed it."""
         if self._ledger is None:
             return _writer().submit(lambda: None)
         return _writer().submit(self._ledger.record, number, names)
 
+    def close_ledger(self) -> None:
+        """No further round will be counted."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _check_repeated(self, number: int, fingerprint: str) -> None:
+        """The same noise must not hide two sums: their difference would be in the clear."""
+        private = self.randomness.seed is None and self.hyperparameters.protocol is not Protocol.PLAIN
+        if private and self._shown.get(number, fingerprint) != fingerprint:
+            raise PrecadError(
+                f"round {number} was opened before the run was cut off, and its clients' updates are others now: under "
+                "the same noise, both sums would show the difference. The data, the code, the versions or the machine "
+                "changed, or a data set draws from a generator of its own; begin a new run"
+            )
+
     def _rehearse(self) -> None:
         """Take one record of some clients, and of the test set, through the model: mistakes show before the run."""
-        some = self.names[:GROUP]
-        with explained(f"the model and the loss fail on the first records of {', '.join(some[:3])}, …"):
-            self._clients.rehearse(some, read_parameters(self.task.model))
+        self.clients.rehearse(self.names[:GROUP], read_parameters(self.task.model))
         if self.task.test is not None:
             with explained("the model and the loss fail on the test set"):
-                evaluate(self.task.model, self.task.loss, self.task.test, limit=1)
+                rehearse(self._model, self.task.loss, self.task.test)
 
 
 def _next(updates: Iterator[Updates], failure: str) -> Updates | None:
@@ -223,13 +290,6 @@ class _Stopwatch:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
-
-
-def _task_digest(task: Problem, hyperparameters: Hyperparameters, params: Digest) -> Digest:
-    """What the rounds of a run are bound to."""
-    sizes = (f"{name}={len(records)}".encode() for name, records in task.clients.items())
-    said = repr(hyperparameters).replace("<Adversary.", "<Noise.")  # its earlier name: old runs go on, seeds repeat
-    return digest(b"precad task", params, said.encode(), *sizes)
 
 
 @cache

@@ -14,11 +14,13 @@ from tests.messages import says
 DIM = 50
 PARAMS = Params(dim=DIM, clients=10, record_bound=2.0, client_bound=30.0, noise_multiplier=1.0)
 
+NAME = digest(b"precad test")
+
 
 def context(**changes: object) -> AttackContext:
     rng = np.random.default_rng(3)
     values: dict[str, object] = {
-        "round": Round(PARAMS, digest(b"precad test"), 4, digest(b"precad test")),
+        "round": Round(PARAMS, NAME, 4, NAME, NAME),
         "client": "client-01",
         "train": partial(rng.normal, size=DIM),
         "theta": rng.normal(size=DIM),

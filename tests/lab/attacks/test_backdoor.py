@@ -41,7 +41,7 @@ def test_attackers_train_one_model_a_round_and_split_it_evenly() -> None:
     assert len({id(attack) for attack in run.task.attacks.values()}) == 1
     sent = [
         update
-        for group in run._clients.updates(_round(run), run.names, run.progress.model.theta)
+        for group in run.clients.updates(_round(run), run.names, run.progress.model.theta)
         for name, update in group.raw.items()
         if name in run.task.attacks
     ]
@@ -50,7 +50,8 @@ def test_attackers_train_one_model_a_round_and_split_it_evenly() -> None:
 
 
 def _round(run: Trainer) -> Round:
-    return Round(run.params, digest(b"precad test"), 0, digest(b"precad test"))
+    name = digest(b"precad test")
+    return Round(run.params, name, 0, name, run.randomness.nonces(0))
 
 
 def test_the_pixel_pattern_leaves_out_test_images_of_a_zero() -> None:

@@ -52,7 +52,7 @@ def test_without_runs_only_what_is_computed_is_judged(tmp_path: Path) -> None:
     found = claims.judge(FULL, RowFile(tmp_path), TABLE)
     tested = [claim for claim in found if claim.verdict is not Verdict.UNTESTED]
     assert [claim.sentence[:9] for claim in tested] == ["Table 1: ", "Table 1: ", "ε = 6.8, ", "ε is alwa"]
-    assert "6.86, 3.56, 2.43; rigorously 7.5" in tested[2].ours
+    assert "6.86, 3.56, 2.43; rigorously, for a client in q·T rounds, 7.5" in tested[2].ours
     assert tested[3].verdict is Verdict.HOLDS
 
 

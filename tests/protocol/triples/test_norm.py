@@ -47,7 +47,7 @@ def make_round(dim: int, client_bound: float = C) -> Round:
         noise_multiplier=1.0,
         validation=Validation.TRIPLES,
     )
-    return Round(params, Digest(bytes(32)), 3, Digest(bytes(range(32))))
+    return Round(params, Digest(bytes(32)), 3, Digest(bytes(range(32))), Digest(bytes(32)))
 
 
 def padded(dim: int, *entries: int) -> list[int]:
@@ -469,6 +469,7 @@ def test_messages_have_the_sizes_of_the_plan() -> None:
     assert decode(encode(deal_a), DealA).seed == deal_a.seed
     received = decode(encode(deal_b), DealB, **plan.deal_sizes)
     assert np.array_equal(received.and_bits, deal_b.and_bits)
+    assert len(encode(deal_b)) // 70 == sizes(replace(round_.params, clients=70)).deal
     _, seen = exchange(round_, share(round_, {client: [0] * 31 for client in clients}))
     assert plan.exchanges == 1 + len(seen) - 70
 

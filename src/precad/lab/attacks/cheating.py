@@ -14,7 +14,6 @@ from precad.errors import Reason
 from precad.mpc import field
 from precad.mpc.field import FieldVector, P
 from precad.mpc.prg import digest
-from precad.mpc.wires import M
 from precad.protocol import submission
 from precad.protocol.messages import Header, PartB, decode, encode
 from precad.protocol.norm_proof import Shape
@@ -92,7 +91,8 @@ def _cancelling_non_bits(round_: Round, client: str) -> Submission:
     """Norm 3 C, hidden in three numbers in place of bits, in three wires, whose errors b² − b add up to 0."""
     x = scaled(round_, 3)
     rest = (round_.params.squared_bound - field.dot(x, x)) % P
-    first, second = 1 << M, 1 << 2 * M
+    m = submission.proof_shape(round_.params).wire
+    first, second = 1 << m, 1 << 2 * m
 
     def edit(bits: FieldVector) -> None:
         bits[: submission.proof_shape(round_.params).norm_bits] = 0
@@ -101,7 +101,7 @@ def _cancelling_non_bits(round_: Round, client: str) -> Submission:
             qa, qb, qc = first * first + 1, first - 1 - 2 * first * t, t * t - t + c * c - c
             for root in forging.square_roots(qb * qb - 4 * qa * qc):
                 b = (root - qb) * pow(2 * qa, -1, P) % P
-                bits[0], bits[M], bits[2 * M] = (t - first * b) % P, b, c
+                bits[0], bits[m], bits[2 * m] = (t - first * b) % P, b, c
                 return
 
     return forge(round_, client, x, edit_bits=edit)
@@ -170,8 +170,8 @@ CHEATS: tuple[Cheat, ...] = (
     _claims("two projections off, by 1 and −1", lambda s: {"edit_bits": _projections_plus(s, {0: 1, 1: -1})}),
     _claims("P(0) off by one", lambda s: {"edit_tail": _plus(s.bits, 1)}),
     _claims("P(1) off by one", lambda s: {"edit_tail": _plus(s.bits + 1, 1)}),
-    _claims("P(2m) off by one", lambda s: {"edit_tail": _plus(s.bits + 2 * M - 1, 1)}),
-    _claims("the first P_n off by one", lambda s: {"edit_tail": _plus(s.bits + 2 * M, 1)}),
+    _claims("P(2m) off by one", lambda s: {"edit_tail": _plus(s.bits + 2 * s.wire - 1, 1)}),
+    _claims("the first P_n off by one", lambda s: {"edit_tail": _plus(s.bits + 2 * s.wire, 1)}),
     _claims("the last P_n off by one", lambda s: {"edit_tail": _plus(s.tail - 1, 1)}),
     Cheat("h off by one", _false_h(1), only_proof=True),
     Cheat("h far off", _false_h(1 << 40)),

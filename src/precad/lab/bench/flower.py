@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from precad.deployment.task import Training
+from precad.files import make_folder, read_text, write_file
 from precad.lab.processes import Deployment, Processes, Simulation
 from precad.protocol.params import Params, Unit
 from precad.protocol.update import Schedule
@@ -28,7 +29,7 @@ def run(dim: int, clients: int, rounds: int) -> dict[str, dict[str, float]]:
         raise ValueError(f"at least one round of two clients is timed, got {rounds} of {clients}")
     with TemporaryDirectory(prefix="precad-bench-") as name:
         simulation = Simulation(Path(name) / "simulation")
-        simulation.folder.mkdir()
+        make_folder(simulation.folder)
         with simulation.running():
             in_memory = in_simulation(simulation, dim, clients, SIMULATED_ROUNDS * rounds)
         deployment = Deployment(Path(name) / "run", tuple(f"client-{number}" for number in range(clients)))
@@ -53,7 +54,7 @@ def in_deployment(parties: Deployment, dim: int, rounds: int) -> dict[str, float
     """The mean seconds of a round over processes that are running, on a task of ``rounds + 1`` rounds."""
     apps, clients = parties.folder / "apps", len(parties.clients)
     plain_s = _seconds(parties, plain(apps / "plain", clients), dim, rounds)
-    precad_s = _seconds(parties, deployed(apps / "precad", clients, parties.settings_a), dim, rounds)
+    precad_s = _seconds(parties, deployed(apps / "precad", clients, parties.socket_a), dim, rounds)
     return {"plain_s": plain_s, "precad_s": precad_s, "ratio": precad_s / plain_s}
 
 
@@ -88,9 +89,9 @@ def plain(folder: Path, clients: int) -> App:
     return _app(folder, clients, words, _APP, CLIENT_IMPORTS="", SERVER_IMPORTS="", MOD="", STRATEGY=_INNER)
 
 
-def deployed(folder: Path, clients: int, settings: Path) -> App:
-    """An app of FedAvg with precad, where server A's settings are."""
-    strategy = f"PrecadStrategy({_INNER}, ServerA.deployed(Path({str(settings)!r})), patience=900)"
+def deployed(folder: Path, clients: int, socket: Path) -> App:
+    """An app of FedAvg with precad, at server A's socket."""
+    strategy = f"PrecadStrategy({_INNER}, ServerA.at(Path({str(socket)!r})), patience=900)"
     return _app(folder, clients, _KEPT.format(clients), _APP, **_IMPORTS, MOD="PrecadMod()", STRATEGY=strategy)
 
 
@@ -109,9 +110,9 @@ def secagg(folder: Path, clients: int) -> App:
 def _app(folder: Path, clients: int, complete: str, text: str, **parts: str) -> App:
     for name, part in parts.items():
         text = text.replace(name, part)
-    folder.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(_PROJECT)
-    (folder / "bench_app.py").write_text(f"{_START}\nCLIENTS = {clients}\n{text}")
+    make_folder(folder, new=True)
+    write_file(folder / "pyproject.toml", _PROJECT)
+    write_file(folder / "bench_app.py", f"{_START}\nCLIENTS = {clients}\n{text}")
     return App(folder, complete)
 
 
@@ -124,7 +125,7 @@ def _seconds(parties: Processes, app: App, dim: int, rounds: int, *options: str)
     times = app.folder / "times"
     settings = ("--run-config", f'times="{times}" rounds={rounds + 1} dim={dim}')
     printed = parties.flwr("run", str(app.folder), "ours", "--stream", *settings, *options, timeout=3600)
-    marks = [float(line) for line in times.read_text().split()] if times.exists() else []
+    marks = [float(line) for line in read_text(times).split()] if times.exists() else []
     if len(marks) != rounds + 2 or printed.count(app.complete) != rounds + 1:
         raise RuntimeError(f"the app {app.folder.name} did not finish, or not with all clients:\n{printed}")
     return (marks[-1] - marks[1]) / rounds

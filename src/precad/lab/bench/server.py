@@ -23,7 +23,6 @@ from precad.deployment.task import Training
 from precad.deployment.transport import Exchange, Transport
 from precad.errors import PrecadError
 from precad.lab.processes import Memory, ServerB, Site, free_port
-from precad.privacy.ledger import Ledger
 from precad.protocol.digests import model_digest
 from precad.protocol.params import Params, Unit
 from precad.protocol.states import Role
@@ -185,7 +184,7 @@ def _check_books(site: Site, driven: _Driven) -> str:
         log_b, model_b = receipts.read(own.audit_log), model_digest(store.model())
         written = store.log()
     expected = dict.fromkeys(task.members, rounds)
-    ledger_b = Ledger(own.store, task.digest.hex(), task.terms)
+    ledger_b = task.open_ledger(own.store)
     checks = {
         "a submission has no verdict": driven.submissions == driven.verdicts == rounds * len(task.roster),
         "the servers have different models": model_digest(driven.leader.model()) == model_b,

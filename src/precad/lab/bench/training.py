@@ -14,9 +14,9 @@ import torch
 from precad.data.records import ArrayRecords
 from precad.lab.bench import gradients, medians
 from precad.lab.bench import protocol as rounds
-from precad.mpc.prg import Purpose, digest
+from precad.mpc.prg import Context, Purpose, digest
 from precad.privacy.noise import integer_gaussian
-from precad.protocol.params import Round, Validation
+from precad.protocol.params import Validation
 from precad.settings import Protocol, from_table
 from precad.simulation import presets
 from precad.simulation.problem import Problem
@@ -70,8 +70,7 @@ def _stages(trainer: Trainer, gradient_ms: float, repeats: int) -> dict[str, flo
     dim = trainer.params.dim
     modes = Validation.PROOF, Validation.NONE
     proof, none = (rounds.run(dim, CLIENTS, mode, max(3, repeats // 3)) for mode in modes)
-    round_ = Round(trainer.params, digest(b"precad bench"), 0, digest(b"precad bench"))
-    stream = Randomness.private().stream(Purpose.NOISE, round_.context("server"))
+    stream = Randomness.private().stream(Purpose.NOISE, Context(digest(b"precad bench"), 0, "server"))
     noise = medians({"noise": lambda: integer_gaussian(trainer.params.noise_std, dim, stream)}, repeats)["noise"]
     return {
         "gradients": gradient_ms,

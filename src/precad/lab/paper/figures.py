@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
-from precad.files import whole_file
 from precad.lab.paper import plan
 from precad.lab.paper.plan import EPOCH, Dataset, Experiment, Method, Scale
 from precad.lab.paper.rows import Row, RowFile, spread
+from precad.plotting import new_figure, save_figure
 from precad.privacy.epsilon import epsilon
 from precad.privacy.terms import Adversary
 
@@ -92,7 +90,11 @@ def _draw_epsilons(axes: Any, sigma: float, rounds: int, colour: str) -> None:
     marks = sorted({max(1, round(rounds * i / 12)) for i in range(1, 13)})
     server, clients = ([plan.paper_epsilon(adversary, sigma, at) for at in marks] for adversary in Adversary)
     ours = [epsilon(plan.terms(sigma), Adversary.SERVER, plan.participations(at)) for at in marks]
-    curves = (server, "-", "server"), (clients, "--", "clients"), (ours, ":", "server, rigorously")
+    curves = (
+        (server, "-", "server"),
+        (clients, "--", "clients"),
+        (ours, ":", "server, rigorously, for q·T rounds of a client"),
+    )
     for curve, style, name in curves:
         axes.plot([at / EPOCH for at in marks], curve, style, color=colour, label=f"{name}, σ = {sigma:g}")
 
@@ -141,7 +143,7 @@ def _figure(
 ) -> Iterator[Mapping[Dataset, Any]]:
     """A figure with two panels for each data set, to draw on; it is written at the end of the block."""
     count = len(scale.datasets)
-    figure = Figure(figsize=(10, 3.6 * count), layout="constrained")
+    figure = new_figure(10, 3.6 * count)
     figure.suptitle(f"{title}\n{_made(scale, runs, rows)}", fontsize=10)
     yield dict(zip(scale.datasets, figure.subplots(count, 2, squeeze=False), strict=True))
     for axes in figure.axes:
@@ -150,8 +152,7 @@ def _figure(
             axes.legend(frameon=False, fontsize=7, handlelength=4)
         else:
             axes.text(0.5, 0.5, "not run", ha="center", transform=axes.transAxes)
-    with whole_file(path) as out:
-        figure.savefig(out, dpi=150, format="png")
+    save_figure(figure, path)
 
 
 def _made(scale: Scale, runs: list[Experiment], rows: RowFile) -> str:

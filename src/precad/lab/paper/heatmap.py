@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-
-from precad.files import whole_file
 from precad.lab import defences, malicious
 from precad.lab.paper.plan import Experiment
 from precad.lab.paper.rows import Row, RowFile, Spread, spread, write_table
+from precad.plotting import new_figure, save_figure
 from precad.settings import from_table
 from precad.simulation import presets
 from precad.simulation.user_code import load_plugin
@@ -97,7 +94,9 @@ class Board:
 
 def draw(board: Board, rows: RowFile, path: Path) -> None:
     """Draw the heat map, with each defence's worst case framed."""
-    figure = Figure(figsize=(1.5 + 0.8 * len(board.defences), 1.6 + 0.42 * len(board.attacks)), layout="constrained")
+    from matplotlib.patches import Rectangle
+
+    figure = new_figure(1.5 + 0.8 * len(board.defences), 1.6 + 0.42 * len(board.attacks))
     axes = figure.subplots()
     cells = [[board.left(rows, attack, defence) for defence in board.defences] for attack in board.attacks]
     numbers = [[float("nan") if cell is None else 100 * cell.mean for cell in line] for line in cells]
@@ -113,8 +112,7 @@ def draw(board: Board, rows: RowFile, path: Path) -> None:
     axes.set_xticks(range(len(board.defences)), board.defences, rotation=45, ha="right", fontsize=8)
     axes.set_yticks(range(len(board.attacks)), board.attacks, fontsize=8)
     axes.set_title(_title(board), fontsize=9)
-    with whole_file(path) as out:
-        figure.savefig(out, dpi=150, format="png")
+    save_figure(figure, path)
 
 
 def write(board: Board, rows: RowFile, path: Path) -> None:

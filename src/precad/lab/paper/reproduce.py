@@ -10,6 +10,7 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from precad.files import make_folder
 from precad.lab.paper import claims, figures, heatmap, plan, runner, table1
 from precad.lab.paper.heatmap import Board
 from precad.lab.paper.plan import Dataset, Experiment, Scale
@@ -85,7 +86,7 @@ class Order:
 
 def reproduce(order: Order, console: Console) -> list[Path]:
     """Make the runs that are missing, and write what the target names; the files that were written."""
-    order.out.mkdir(parents=True, exist_ok=True)
+    make_folder(order.out, inner=order.quick)
     rows = RowFile(order.out)
     scale = order.scale()
     wanted = [name for name in FIGURES if order.target in (name, "all") and FIGURES[name].runs(scale)]

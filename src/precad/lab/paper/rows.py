@@ -1,6 +1,5 @@
 """One JSON line for each run that was made, in a file that only grows; numbers over seeds, and the tables of them."""
 
-import fcntl
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from precad.errors import PrecadError
-from precad.files import write_file
+from precad.files import lock_file, open_to_append, read_bytes, write_file
 from precad.lab.paper.plan import Experiment
 from precad.tables import build, parse_json
 
@@ -65,19 +64,19 @@ class RowFile:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """While one process makes runs, no other does so here; what was written since is read."""
-        with self.path.open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                where = f"another process makes runs in {self.path.parent}"
-                raise PrecadError(f"{where}: use --no-runs to see what there is, or another --out") from None
+        try:
+            lock = lock_file(self.path)
+        except BlockingIOError:
+            where = f"another process makes runs in {self.path.parent}"
+            raise PrecadError(f"{where}: use --no-runs to see what there is, or another --out") from None
+        with lock:
             self._read_all()
             yield
 
     def add(self, row: Row) -> None:
         """Write down one more run, in place of what was cut off when the last one was written."""
         line = json.dumps(asdict(row), allow_nan=False) + "\n"
-        with self.path.open("ab") as out:
+        with open_to_append(self.path) as out:
             out.truncate(self._size)
             out.write(line.encode())
         self._size += len(line.encode())
@@ -99,7 +98,7 @@ class RowFile:
         self._size = 0
         if not self.path.exists():
             return
-        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
+        for number, line in enumerate(read_bytes(self.path).splitlines(keepends=True), 1):
             if line.endswith(b"\n"):  # else it was cut off, and its run is made again
                 row = self._read(line, number)
                 self._rows[row.key] = row

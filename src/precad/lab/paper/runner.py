@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -29,6 +28,7 @@ from precad.settings import from_table, to_toml
 from precad.simulation.randomness import Randomness
 from precad.simulation.trainer import DivergedError, Outcome, Trainer
 from precad.simulation.user_code import sentence
+from precad.tables import parse_json, parse_toml
 
 WARM_UP = 2
 """Rounds whose time is not counted: kernels are compiled in the first."""
@@ -82,7 +82,7 @@ class Worker:
     def __init__(self, data: Path | None) -> None:
         self._data = data
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "precad.lab.paper.runner", str(os.getpid())],
+            [sys.executable, "-P", "-m", "precad.lab.paper.runner", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,7 +92,7 @@ class Worker:
     def make(self, experiment: Experiment) -> Row:
         """Make one run; an error of the process is raised here."""
         data = None if self._data is None else str(self._data)
-        job = {"config": tomllib.loads(to_toml(experiment.config)), "timed": experiment.timed, "data": data}
+        job = {"config": parse_toml(to_toml(experiment.config)), "timed": experiment.timed, "data": data}
         stdin, stdout = self._process.stdin, self._process.stdout
         with contextlib.suppress(BrokenPipeError):  # then it has no answer either
             stdin.write(json.dumps(job) + "\n")  # type: ignore[union-attr]
@@ -101,7 +101,7 @@ class Worker:
         if not answer:
             why = "the process of a run was ended, maybe for lack of memory"
             raise PrecadError(f"{why}; the rows so far are kept, and the same command goes on")
-        told = json.loads(answer)
+        told = parse_json(answer)
         if "error" in told:
             raise PrecadError(told["error"])
         return Row(**told)
@@ -139,7 +139,7 @@ def play(experiment: Experiment, data: Path | None) -> Row:
     stages = _mean_seconds(outcomes)
     return Row(
         key=experiment.key,
-        config=tomllib.loads(to_toml(config)),
+        config=parse_toml(to_toml(config)),
         rounds=[at for at, _, _ in looks],
         accuracy=[main for _, main, _ in looks],
         backdoor=[] if task.backdoor is None else [backdoor for _, _, backdoor in looks],
@@ -172,7 +172,7 @@ def _serve(parent: int) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a person's own attack or defence prints is no answer
     for line in sys.stdin:
-        job = json.loads(line)
+        job = parse_json(line)
         try:
             experiment = Experiment(from_table(job["config"]), job["timed"])
             answer = asdict(play(experiment, None if job["data"] is None else Path(job["data"])))

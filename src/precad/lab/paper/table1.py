@@ -65,9 +65,10 @@ def _measure(name: str, formula: str, variance: float, protocol: Protocol, noise
     everybody = replace(from_table(presets.preset("mnist", "paper")).training, client_rate=1.0, record_rate=1.0)
     settings = replace(everybody, noise_multiplier=SIGMA, protocol=protocol, noise=noise, honest_clients=HONEST)
     params = settings.params(DIM, CLIENTS)
-    round_ = Round(params, digest(b"precad table 1"), 0, digest(b"precad table 1"))
+    randomness = Randomness.repeatable(seed)
+    round_ = Round(params, digest(b"precad table 1"), 0, digest(b"precad table 1"), randomness.nonces(0))
     honest = {f"client-{i:02}": np.zeros(DIM, np.int64) for i in range(CLIENTS)}
-    collected = Aggregator(settings, Randomness.repeatable(seed), CLIENTS).collect(round_)
+    collected = Aggregator(settings, randomness, CLIENTS).collect(round_)
     collected.add(Updates(honest, {}))
     std = float(collected.open().total.std()) / params.sensitivity
     return Measured(name, formula, math.sqrt(variance) * SIGMA, std)

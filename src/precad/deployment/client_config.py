@@ -1,0 +1,63 @@
+"""A native client's own settings, from a TOML file: where its files are, and where server A listens for clients."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from precad.deployment import keys, tls
+from precad.deployment import task as tasks
+from precad.deployment.client import Client
+from precad.deployment.task import Task
+from precad.mpc.fixed_point import check_positive
+from precad.tables import build, read_toml
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """The settings. Paths are relative to the file that they stand in."""
+
+    task: Path
+    name: str
+    """The client's, in the task."""
+    key: Path
+    tls_key: Path
+    certificate: Path
+    store: Path
+    """What was sent and counted: made at the first start."""
+    audit_log: Path
+    data: Path | None = None
+    """The folder of the ledger of its data, over all tasks; see `precad data new`."""
+    host: str = "127.0.0.1"
+    """Where A listens for clients."""
+    port: int = 8444
+    connect_seconds: float = 10.0
+    """How long a connection to A may take."""
+    answer_seconds: float = 120.0
+    """How long A may take for an answer, and for the model to arrive, beyond the time that it holds a question."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_seconds", "answer_seconds"):
+            check_positive(name, getattr(self, name))
+        if not 0 < self.port < 1 << 16:
+            raise ValueError(f"port must be from 1 to 65535, got {self.port}")
+
+    def load_task(self) -> Task:
+        """The task, if this client can take part by itself."""
+        task = tasks.load(self.task)
+        if self.name not in task.members:
+            raise ValueError(f"{self.name} is not in the roster of {self.task}")
+        if not task.members[self.name].identity.certificate:
+            raise ValueError(f"the roster has no certificate of {self.name}, which can take part through Flower alone")
+        return task
+
+    def open_client(self, task: Task) -> Client:
+        """The client, on its state."""
+        return Client(task, self.name, keys.load_private(self.key), self.store, data=self.data)
+
+    def pair(self) -> tls.Pair:
+        """The certificate that the client shows, and its key."""
+        return tls.Pair(self.certificate, self.tls_key)
+
+
+def load(path: Path) -> ClientConfig:
+    """The settings of a file. An unknown key, a missing one or a wrong type is a ``ValueError``."""
+    return build(ClientConfig, read_toml(path), str(path), folder=path.parent)
