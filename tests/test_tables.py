@@ -133,6 +133,7 @@ BAD: dict[str, dict[str, Any]] = {
     "colour must be one of red, blue, 1; got True": {"colour": True},
     "kind must be one of a, b; got 'c'": {"kind": "c"},
     "place must be text, got 3": {"place": 3},
+    r"place must be a path of printable characters, got 'a\x1b[31m\u202e'": {"place": "a\x1b[31m\u202e"},
     "[inner] must be a table, got 3": {"inner": 3},
     "[inner] has no key 'x'; it may have name, size": {"inner": {"name": "i", "x": 1}},
     "[inner] lacks name": {"inner": {}},

@@ -9,7 +9,7 @@ a field of type                   takes
 ``str``, ``int``, ``bool``        exactly that: no number is text, and ``true`` is no number; a number has 64 bits
 ``float``                         a finite number; a whole one stays whole
 ``Enum``, ``Literal``             one of its values
-``Path``                          text, relative to the folder of the file
+``Path``                          printable text, relative to the folder of the file
 ``X | None``                      null, or what X takes
 a dataclass                       a table
 ``tuple[X, ...]``, ``list[X]``    a list of what X takes
@@ -179,7 +179,10 @@ def _convert(kind: Any, value: Any, key: str, folder: Path, complete: bool) -> A
     if kind in _NAMES:
         raise ValueError(f"{key} must be {_NAMES[kind]}, got {_shown(value)}")
     if kind is Path:
-        return folder / _convert(str, value, key, folder, complete)
+        text = _convert(str, value, key, folder, complete)
+        if not text.isprintable():
+            raise ValueError(f"{key} must be a path of printable characters, got {_shown(text)}")
+        return folder / text
     if isinstance(kind, UnionType):
         (inner,) = (choice for choice in get_args(kind) if choice is not NoneType)
         return None if value is None else _convert(inner, value, key, folder, complete)

@@ -92,6 +92,10 @@ def test_all_garbage_everywhere(made: Path, tmp_path: Path, command: str, name: 
         spoiled(Path(shutil.copytree(made, tmp_path / str(number))), command, name, kind)
 
 
+RIGHT = {("server --config a/a.toml", "clients_port = 0")}
+"""Values that are no garbage: this one is a server without native clients, which runs until it is stopped."""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "name"),
@@ -100,6 +104,8 @@ def test_all_garbage_everywhere(made: Path, tmp_path: Path, command: str, name: 
 def test_all_garbage_in_the_place_of_a_value(made: Path, tmp_path: Path, command: str, name: str) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "world"))
     for what, text in garbage.spoiled_texts(made / name):
+        if (command, what) in RIGHT:
+            continue
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         (folder / name).write_text(text)
         done = foreign.run(command, folder)

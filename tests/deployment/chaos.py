@@ -135,7 +135,8 @@ class Chaos:
                 reply = self._ask(name, "answer", told=told, **common)["reply"]
             assert self.replies.setdefault((number, name), reply) == reply, f"{name} answered twice in round {number}"
             self._deliver(reply)
-        self._ask("alpha", "finish")
+        if not self._ask("alpha", "finish")["opened"]:
+            self.counts["rounds with too few"] += 1
 
     def _deliver(self, reply: str) -> None:
         """A reply that is lost, late, doubled or damaged, or simply comes."""

@@ -86,9 +86,9 @@ class ServerA:
         return {"verdict": None if verdict is None else verdict.reason.value}
 
     def finish(self) -> Answer:
-        self._leader.finish_round()
+        few = self._leader.end_round()
         self._leader.write_log(self._log)
-        return {}
+        return {"opened": few is None}
 
     def abandon(self) -> Answer:
         self._leader.abandon_round()

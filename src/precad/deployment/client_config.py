@@ -5,6 +5,7 @@ from pathlib import Path
 
 from precad.deployment import keys, tls
 from precad.deployment import task as tasks
+from precad.deployment.addresses import check_host, check_port
 from precad.deployment.client import Client
 from precad.deployment.task import Task
 from precad.mpc.fixed_point import check_positive
@@ -37,8 +38,8 @@ class ClientConfig:
     def __post_init__(self) -> None:
         for name in ("connect_seconds", "answer_seconds"):
             check_positive(name, getattr(self, name))
-        if not 0 < self.port < 1 << 16:
-            raise ValueError(f"port must be from 1 to 65535, got {self.port}")
+        check_host("host", self.host)
+        check_port("port", self.port, least=1)
 
     def load_task(self) -> Task:
         """The task, if this client can take part by itself."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from precad.deployment import keys, tls
 from precad.deployment import task as tasks
+from precad.deployment.addresses import check_host, check_port
 from precad.deployment.attendance import Patience
 from precad.deployment.disk import SetBackError, StoreError, exclusive
 from precad.deployment.helper import HelperServer
@@ -25,6 +26,7 @@ from precad.deployment.task import Task
 from precad.deployment.transport import Transport
 from precad.deployment.visitors import Bounds
 from precad.errors import ProtocolError
+from precad.mpc.fixed_point import check_positive
 from precad.privacy import ledger
 from precad.protocol.digests import model_digest
 from precad.protocol.states import Role
@@ -70,6 +72,14 @@ class ServerConfig:
     """That this server has open at once."""
     most_per_address: int = Bounds.per_address
     """Of one address before it has shown a certificate of the task, or with one certificate."""
+
+    def __post_init__(self) -> None:
+        for name in ("host", "clients_host"):
+            check_host(name, getattr(self, name))
+        for name in ("port", "metrics_port", "clients_port"):
+            check_port(name, getattr(self, name))
+        for name in ("answer_seconds", "connect_seconds"):
+            check_positive(name, getattr(self, name))
 
     def load_task(self) -> Task:
         """The task."""
@@ -134,6 +144,7 @@ class ServerConfig:
 
     def transport(self) -> HttpTransport:
         """A's way to B. It tries once: whoever asks knows how long to wait before the next attempt."""
+        check_port("port, where server B listens,", self.port, least=1)
         return HttpTransport(
             self.load_task(),
             self.host,

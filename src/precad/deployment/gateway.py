@@ -26,6 +26,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from precad.deployment import doors
+from precad.deployment.addresses import check_host, check_port
 from precad.deployment.keys import check_secret
 from precad.deployment.log import FewLines, log, log_as_json
 from precad.deployment.visitors import Bounds
@@ -62,6 +63,8 @@ TOLERANCE = datetime.timedelta(seconds=300)
 """How old a signature may be, as for Flower."""
 MOST_KEY = 4096
 """Bytes of a node's public key's file."""
+MOST_BYTES = 10**12
+"""Of one request, whatever the settings say."""
 MOST_SHOWN = 80
 """Letters of a path in the log."""
 
@@ -92,9 +95,11 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         check_positive("seconds", self.seconds)
-        for name, least, most in (("port", 0, 65535), ("superlink_port", 1, 65535), ("most_bytes", 1, 10**12)):
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be from {least} to {most}, got {getattr(self, name)}")
+        check_host("host", self.host)
+        check_port("port", self.port)
+        check_port("superlink_port", self.superlink_port, least=1)
+        if not 1 <= self.most_bytes <= MOST_BYTES:
+            raise ValueError(f"most_bytes must be from 1 to {MOST_BYTES}, got {self.most_bytes}")
 
     def shown(self) -> ssl.SSLContext:
         """TLS towards the nodes."""

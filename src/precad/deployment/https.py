@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import httpx
 
 from precad.deployment import tls
+from precad.deployment.addresses import https_url
 from precad.deployment.task import Task
 from precad.deployment.tls import Pair
 from precad.deployment.transport import Exchange, TransportError, limit
@@ -54,7 +55,7 @@ class HttpTransport:
         self._task, self._peer, self._attempts, self._sleep = task, task.server_b, attempts, sleep
         self._timeout = timeout
         context = tls.pinned_context(ssl.PROTOCOL_TLS_CLIENT, pair, task.server_a, task.server_b)
-        self._url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+        self._url = https_url(host, port)
         self._client = httpx.Client(
             base_url=self._url,
             verify=context,

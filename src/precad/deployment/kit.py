@@ -21,6 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy.typing import NDArray
 
 from precad import __version__
+from precad.deployment.addresses import host_and_port
 from precad.deployment.data_file import DataBudget
 from precad.deployment.data_ledger import DataLedger
 from precad.deployment.task import Task
@@ -140,7 +141,8 @@ def client(
         raise ValueError(f"{name} is not in the task's roster")
     task.check_budget()
     task.check_reply_time()
-    host, port = _place(door)
+    host, port = host_and_port("where server A listens", door)
+    host_and_port("where the gateway listens", superlink)
     member = task.members[name]
     values = {
         **_of_a_party(task, name, "client", "flower", wheels),
@@ -217,14 +219,6 @@ def check(folder: Path) -> str:
     if changed:
         raise ValueError(f"{folder}: changed since the kit was made, or gone: {', '.join(changed)}")
     return hashlib.sha256(listed.encode()).hexdigest()
-
-
-def _place(door: str) -> tuple[str, int]:
-    """A host and a port; an address of IPv6 may stand in brackets."""
-    host, _, port = door.rpartition(":")
-    if not re.fullmatch(r"[A-Za-z0-9.:_-]+", host.strip("[]")) or not re.fullmatch("[0-9]{1,5}", port):
-        raise ValueError(f"where server A listens must be given as HOST:PORT, got {door!r}")
-    return host.strip("[]"), int(port)
 
 
 def _sha256(path: Path) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precad.deployment import tls
+from precad.deployment.addresses import https_url
 from precad.deployment.client import ForGoodError
 from precad.deployment.client_config import ClientConfig
 from precad.deployment.https import VERSION_HEADER
@@ -50,14 +51,14 @@ class WayToA:
     """
 
     def __init__(self, task: Task, config: ClientConfig) -> None:
-        own, host = task.members[config.name].identity, config.host
+        own = task.members[config.name].identity
         context = tls.pinned_context(ssl.PROTOCOL_TLS_CLIENT, config.pair(), own, task.server_a)
         self._task, self._config, self._runner = task, config, asyncio.Runner()
         self._headers = {VERSION_HEADER: str(VERSION), TASK_HEADER: task.digest.hex(), "accept-encoding": "identity"}
         self._transport = httpx.AsyncHTTPTransport(
             verify=context, limits=httpx.Limits(keepalive_expiry=60), trust_env=False
         )
-        self._url = f"https://{f'[{host}]' if ':' in host else host}:{config.port}"
+        self._url = https_url(config.host, config.port)
         self.peer = f"server {task.server_a.name} at {self._url}"
 
     def close(self) -> None:
