@@ -1,6 +1,7 @@
 """A grid in memory: nodes are ClientApps with a context, and every message that passes is kept."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -13,10 +14,13 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from precad.deployment.client_config import ClientConfig
+from precad.deployment.doors import listen_at, serve_aside
+from precad.deployment.keeper import LOCAL, keeper_app
 from precad.deployment.leader import Leader
 from precad.deployment.rounds import OwnRounds
 from precad.deployment.task import Training
-from precad.flower.mod import PARTITION, Kit, PrecadMod
+from precad.flower.mod import PARTITION, PrecadMod
 from precad.flower.strategy import ServerA
 from precad.protocol.params import Params, Unit
 from precad.protocol.update import Schedule
@@ -144,5 +148,20 @@ def leader(server: ServerA) -> Leader:
     return server.rounds.leader
 
 
-def kit(folder: Path, number: int) -> Kit:
-    return Kit(folder, f"client-{number:04}", durable=False)
+@contextmanager
+def keeper(folder: Path, name: str, data: Path | None = None) -> Iterator[Path]:
+    """The keeper of a client's key, whose files are in a folder; where it listens."""
+    config = ClientConfig(
+        folder / "task.json",
+        name,
+        folder / f"{name}.key",
+        folder / f"{name}.db",
+        folder / f"{name}.audit.log",
+        data,
+    )
+    with closing(config.open_client(config.load_task())) as client:
+        door = serve_aside(keeper_app(client, config.audit_log), [listen_at(config.app_socket)], bounds=LOCAL)
+        try:
+            yield config.app_socket
+        finally:
+            door.leave()

@@ -37,37 +37,39 @@ from precad.simulation.forging import forge, scaled
 from precad.protocol.codec import Blob
 from precad.flower import wire
 from precad.flower.wire import vector_of
-from precad.flower.mod import Kit
+from precad.deployment import keys, task as tasks
+from precad.deployment.client import Client
+from precad.flower.mod import SOCKET
 from precad.protocol.messages import Sealed, encode
 from precad.deployment import sealing
 
 
 def misbehave(message, context, call_next):
-    kit, invitation = Kit.of(context, None), wire.read(message, wire.INVITATION)
-    if invitation is None or kit.name != "mallory":
+    own, invitation = Path(context.node_config[SOCKET]).parent, wire.read(message, wire.INVITATION)
+    if invitation is None or own.name != "mallory":
         reply = call_next(message, context)
-        keep(kit, reply)
+        keep(own, reply)
         return reply
-    task = kit.task()
-    client = kit.client(task)
+    task, key = tasks.load(own / "task.json"), keys.load_private(own / "mallory.key")
+    client = Client(task, own.name, key, own / "mallory.db", data=own / "data")
     joined = client.join(invitation, vector_of(message.content.array_records["arrays"]))
     if joined.round.number > 0:
         os.killpg(os.getpgid(0), signal.SIGTERM)
         os._exit(1)
-    sent = forge(joined.round, kit.name, scaled(joined.round, 10.0))
+    sent = forge(joined.round, own.name, scaled(joined.round, 10.0))
     parts = [
         sealing.seal(joined.sealing_a, sent.part_a, sent.header, task.server_a),
         sealing.seal(joined.sealing_b, sent.part_b, sent.header, task.server_b),
     ]
-    sealed = encode(Sealed(Blob(sent.header), sealing.sign_header(kit.key(), sent.header), *parts))
+    sealed = encode(Sealed(Blob(sent.header), sealing.sign_header(key, sent.header), *parts))
     return Message(RecordDict({wire.RECORD: ConfigRecord({wire.REPLY: sealed})}), reply_to=message)
 
 
-def keep(kit, reply):
-    number = len(list(kit.folder.glob("reply-*.json")))
+def keep(own, reply):
+    number = len(list(own.glob("reply-*.json")))
     records = {name: sorted(record) for name, record in reply.content.items()} if reply.has_content() else None
-    (kit.folder / f"reply-{number}.json").write_text(json.dumps(records))
-    (kit.folder / f"reply-{number}.bytes").write_bytes(wire.read(reply, wire.REPLY) or b"")
+    (own / f"reply-{number}.json").write_text(json.dumps(records))
+    (own / f"reply-{number}.bytes").write_bytes(wire.read(reply, wire.REPLY) or b"")
 '''
 
 

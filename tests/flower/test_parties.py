@@ -6,12 +6,16 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from precad.deployment import task as tasks
-from precad.deployment.client import RefusedError
+from precad.deployment.client import ASK_BYTES, Client, RefusedError, introduction
+from precad.deployment.client_config import ClientConfig
+from precad.deployment.kept_client import KeptClient
 from precad.deployment.keys import is_signed
 from precad.flower import wire
-from precad.flower.mod import DATA, KIT, NAME, PARTITION, Kit, PrecadMod
+from precad.flower.mod import PARTITION, SOCKET, PrecadMod, client_of, simulated_client
 from tests.flower import grids
 from tests.messages import says
+
+FRESH = bytes(range(ASK_BYTES))
 
 
 def context(**settings: str | int) -> Context:
@@ -20,38 +24,46 @@ def context(**settings: str | int) -> Context:
         7,
         {key.replace("_", "-"): value for key, value in settings.items()},
         RecordDict(),
-        {KIT: "/evil", DATA: "/evil"},
+        {SOCKET: "/evil"},
     )
 
 
 def test_the_operator_s_setting_comes_first(tmp_path: Path) -> None:
     grids.server(tmp_path / "s")
-    assert (KIT, NAME, DATA, PARTITION) == ("precad-kit", "precad-name", "precad-data", "partition-id")
-    named = context(precad_kit="/srv/bank", precad_name="bank", partition_id=1)
-    assert Kit.of(named, tmp_path / "s") == Kit(Path("/srv/bank"), "bank")
-    with_data = context(precad_kit="/srv/bank", precad_name="bank", precad_data="/srv/data")
-    assert Kit.of(with_data, None) == Kit(Path("/srv/bank"), "bank", data=Path("/srv/data"))
-    assert Kit.of(context(partition_id=1), tmp_path / "s") == grids.kit(tmp_path / "s", 1)
+    assert (SOCKET, PARTITION) == ("precad-socket", "partition-id")
+    place = tmp_path / "s" / "client-0002.sock"
+    named = context(precad_socket=str(place), partition_id=1)
+    with grids.keeper(tmp_path / "s", "client-0002"), client_of(named, tmp_path / "s") as client:
+        assert isinstance(client, KeptClient)
+        assert (client.name, client.task) == ("client-0002", tasks.load(tmp_path / "s" / "task.json"))
+    with client_of(context(partition_id=1), tmp_path / "s") as client:
+        assert isinstance(client, Client)
+        assert client.name == "client-0001"
 
 
-def test_nothing_that_a_sends_names_a_kit(tmp_path: Path) -> None:
+def test_nothing_that_a_sends_names_a_client(tmp_path: Path) -> None:
     """Neither the run's configuration, which is A's, nor a folder that no simulation made."""
-    words = says("--node-config", "precad-kit", "precad-name")
+    words = says("--node-config", "precad-socket", "precad client --flower")
     for where in (None, tmp_path):
-        with pytest.raises(RefusedError, match=words):
-            Kit.of(context(partition_id=1), where)
+        with pytest.raises(RefusedError, match=words), client_of(context(partition_id=1), where):
+            pass
     grids.server(tmp_path / "s")
-    for given in (context(), context(precad_kit="/srv/bank", partition_id=1), context(precad_name="b", partition_id=1)):
-        with pytest.raises(RefusedError, match=words):
-            Kit.of(given, tmp_path / "s")
-    with pytest.raises(RefusedError, match=says("node 3", "3 clients")):
-        Kit.of(context(partition_id=3), tmp_path / "s")
+    with pytest.raises(RefusedError, match=words), client_of(context(), tmp_path / "s"):
+        pass
+    words = says("node 3", "3 clients")
+    with pytest.raises(RefusedError, match=words), client_of(context(partition_id=3), tmp_path / "s"):
+        pass
 
 
 def test_only_a_simulation_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     server = grids.server(tmp_path / "s")
-    named = Kit.of(context(precad_kit=str(tmp_path / "s"), precad_name="client-0001"), tmp_path / "s")
-    opened = named.client(named.task()), grids.kit(tmp_path / "s", 2).client(named.task()), grids.leader(server).store
+    task = tasks.load(tmp_path / "s" / "task.json")
+    task_file, key, store, log = (tmp_path / "s" / each for each in ("task.json", "client-0001.key", "1.db", "1.log"))
+    opened = (
+        ClientConfig(task_file, "client-0001", key, store, log).open_client(task),
+        simulated_client(tmp_path / "s", task, "client-0002"),
+        grids.leader(server).store,
+    )
     assert [each._connection.execute("PRAGMA synchronous").fetchone() for each in opened] == [(2,), (0,), (0,)]
     for each in (*opened, grids.leader(server)):
         each.close()
@@ -74,14 +86,14 @@ def test_a_simulation_is_made_anew(tmp_path: Path) -> None:
 
 def test_a_node_says_which_client_it_is(tmp_path: Path) -> None:
     server = grids.server(tmp_path / "s")
-    ask = RecordDict({wire.RECORD: ConfigRecord({wire.ASK: b"fresh"})})
+    ask = RecordDict({wire.RECORD: ConfigRecord({wire.ASK: FRESH})})
     message = Message(ask, dst_node_id=7, message_type=MessageType.TRAIN)
     reply = PrecadMod(tmp_path / "s")(message, context(partition_id=2), no_app)
     assert wire.read(reply, wire.NAME) == b"client-0002"
     member, task = grids.leader(server).task.members["client-0002"], grids.leader(server).task.digest
     proof = wire.read(reply, wire.PROOF) or b""
-    assert is_signed(member.identity.key, wire.introduction(task, b"fresh", 7), proof)
-    assert not is_signed(member.identity.key, wire.introduction(task, b"fresh", 8), proof)
+    assert is_signed(member.identity.key, introduction(task, FRESH, 7), proof)
+    assert not is_signed(member.identity.key, introduction(task, FRESH, 8), proof)
 
 
 def no_app(_message: Message, _context: Context) -> Message:

@@ -19,7 +19,7 @@ from precad.deployment.data_ledger import DataLedger
 from precad.errors import ProtocolError
 from precad.flower import strategy as strategies
 from precad.flower import wire
-from precad.flower.mod import DATA, KIT, NAME, PrecadMod
+from precad.flower.mod import SOCKET, PrecadMod
 from precad.flower.strategy import PrecadStrategy, ServerA
 from precad.flower.wire import vector_of
 from precad.mpc import fixed_point
@@ -34,6 +34,8 @@ from tests.flower.grids import MemoryGrid
 from tests.messages import says
 
 Floats = NDArray[np.float32]
+
+NO_LEDGER = "the settings name no ledger of the data"
 
 
 def strategy(server: ServerA, inner: Strategy | None = None) -> PrecadStrategy:
@@ -167,31 +169,33 @@ def test_one_budget_of_the_data_over_all_apps(tmp_path: Path, caplog: pytest.Log
         return grids.add_update(model, number)
 
     for name, server in zip(("first", "second"), servers, strict=True):
-        config = {KIT: str(tmp_path / name), NAME: "client-0000", DATA: str(tmp_path / "data")}
-        grid = MemoryGrid(
-            {0: grids.app(train), 1: None}, node_config={**config}, run_config={DATA: str(tmp_path / "a's")}
-        )
-        start(strategy(server), grid, rounds=2 if name == "first" else 1)
+        with grids.keeper(tmp_path / name, "client-0000", tmp_path / "data") as place:
+            grid = MemoryGrid(
+                {0: grids.app(train), 1: None},
+                node_config={SOCKET: str(place)},
+                run_config={"data": str(tmp_path / "a's")},
+            )
+            start(strategy(server), grid, rounds=2 if name == "first" else 1)
     assert view(tmp_path / "data").mark.number == len(trained) == 2
     assert view(tmp_path / "a's").mark.number == 0
     assert grid.replies[-1].error.reason == "this client sends nothing; its own log says why"
     assert re.search(says(f"{thrice:.6g}", f"{twice:g}", "budget"), caplog.text)
-    assert DATA not in caplog.text, "no warning that the node names no ledger"
+    assert NO_LEDGER not in caplog.text
 
 
-def test_a_node_without_a_ledger_of_its_data_is_told_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Kits of earlier versions go on; a kit's own ledger is found without being named."""
+def test_a_client_without_a_ledger_of_its_data_is_told_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = grids.server(tmp_path / "s", clients=2)
-    config = {KIT: str(tmp_path / "s"), NAME: "client-0000"}
-    grid = MemoryGrid({0: grids.app(), 1: None}, node_config={**config})
-    start(strategy(server), grid)
+    with grids.keeper(tmp_path / "s", "client-0000") as place:
+        grid = MemoryGrid({0: grids.app(), 1: None}, node_config={SOCKET: str(place)})
+        start(strategy(server), grid)
     assert grids.leader(server).ledger.participations() == {"client-0000": 1}
-    assert DATA in caplog.text
+    assert NO_LEDGER in caplog.text
     caplog.clear()
     budget = DataBudget(epsilon=1e3, delta=1e-5, unit=Unit.CLIENT)
     DataLedger.new(tmp_path / "s" / "data", budget).close()
-    start(strategy(server), grid)
-    assert DATA not in caplog.text
+    with grids.keeper(tmp_path / "s", "client-0000", tmp_path / "s" / "data"):
+        start(strategy(server), grid)
+    assert NO_LEDGER not in caplog.text
     assert view(tmp_path / "s" / "data").mark.number == 2, "the round before it is counted too"
 
 

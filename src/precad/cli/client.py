@@ -1,4 +1,4 @@
-"""The command of a native client, which runs its own operator's code, and nothing that arrives."""
+"""The command of a client: a native one, which runs its own operator's code alone, or the keeper of one's key."""
 
 import inspect
 import signal
@@ -22,10 +22,14 @@ def client(
     records: Annotated[
         str | None, typer.Option(help="Your module:function. load() returns (model, loss, records), for unit record.")
     ] = None,
+    flower: Annotated[
+        bool, typer.Option("--flower", help="Keep the key for apps on Flower, which train as another user.")
+    ] = False,
 ) -> None:
     """Take part in a task: ask A for rounds, train, and answer, until the task is over, SIGTERM or Ctrl-C.
 
-    Nothing that arrives is executed: the module is yours, found in this folder or on Python's path.
+    Nothing that arrives is executed: the module is yours, found in this folder or on Python's path. With --flower, apps
+    that A ships train, and this process keeps key, state and budget from them.
 
     Exit code 0 says that the task is over for this client, or that it was stopped; 1 that it was refused for good; 2
     that something in its settings, its files or its module is wrong.
@@ -33,10 +37,15 @@ def client(
     Example: precad client --config bank.toml --train mymodule:train
     """
     need("server")
-    from precad.deployment import client_config, native
+    from precad.deployment import client_config, keeper, native
     from precad.deployment.log import log_as_json
 
     settings = client_config.load(config)
+    if flower:
+        if train is not None or records is not None:
+            raise ValueError("with --flower the app trains: give neither --train nor --records")
+        keeper.run(settings)
+        return
     task = settings.load_task()
     update = _update(task, settings.name, train, records)
     log_as_json()

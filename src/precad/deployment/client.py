@@ -17,11 +17,11 @@ from precad.deployment import receipts, sealing
 from precad.deployment.data_file import Mark
 from precad.deployment.data_ledger import DataLedger, SpentError
 from precad.deployment.disk import OWNER, claim, connect, in_words, transaction
-from precad.deployment.keys import is_signed
+from precad.deployment.keys import is_signed, sign
 from precad.deployment.receipts import Events, Verdict
 from precad.deployment.task import Task
 from precad.errors import PrecadError, ProtocolError
-from precad.mpc.prg import Digest
+from precad.mpc.prg import Digest, digest
 from precad.privacy import clipping
 from precad.protocol import digests, submission
 from precad.protocol.codec import Blob
@@ -30,6 +30,8 @@ from precad.protocol.messages import Head, Header, Invitation, Sealed, Told, dec
 from precad.protocol.params import Round
 
 LOG = logging.getLogger("precad.client")
+ASK_BYTES = 32
+"""Of the question by which server A asks a node of Flower who it is."""
 
 
 class RefusedError(PrecadError):
@@ -99,8 +101,18 @@ class Client:
         """Let go of the file."""
         self._connection.close()
 
+    def introduce(self, ask: bytes, node: int) -> bytes:
+        """The proof that a node of Flower is this client's, for a question of server A's."""
+        if len(ask) != ASK_BYTES or not 0 <= node < 1 << 64:
+            raise RefusedError(f"a question of {len(ask)} bytes for node {node}: it must have {ASK_BYTES}")
+        return bytes(sign(self._key, introduction(self.task.digest, ask, node)))
+
     def join(self, invitation: bytes, model: NDArray[np.float64]) -> Joined:
-        """Check an invitation and the model that came with it, before any training.
+        """Check an invitation and the model that came with it, before any training: see :meth:`join_model`."""
+        return self.join_model(invitation, _digest_of(model))
+
+    def join_model(self, invitation: bytes, model: Digest | None) -> Joined:
+        """Check an invitation, and the digest of the model that came with it; None for what is no model.
 
         A round that is joined is counted in the ledger of the data set, if there is one; asked again, it counts once.
 
@@ -124,7 +136,7 @@ class Client:
             sealing_b = sealing.check_announced(self.task, self.task.server_b, epoch, message.sealing_b)
         except ProtocolError as error:
             raise RefusedError(str(error)) from None
-        if not _is_model(model, message.model):
+        if model != message.model:
             raise RefusedError(f"the model is not the one that both servers signed for round {message.round}")
         round_ = self.task.round(message.round, message.model, nonces)
         with in_words():
@@ -165,6 +177,10 @@ class Client:
         part_a = sealing.seal(joined.sealing_a, sent.part_a, sent.header, self.task.server_a)
         part_b = sealing.seal(joined.sealing_b, sent.part_b, sent.header, self.task.server_b)
         return Sealed(Blob(sent.header), sealing.sign_header(self._key, sent.header), part_a, part_b)
+
+    def seal_zeros(self, joined: Joined) -> Sealed:
+        """A submission of zeros, to fall back on, or to time."""
+        return self.seal(joined, np.zeros(self.task.bounds.dim, np.int64))
 
     def _encoded(self, update: NDArray[np.floating]) -> NDArray[np.int64]:
         bounds = self.task.bounds
@@ -243,6 +259,13 @@ class Client:
         with in_words():
             return [line for (line,) in self._connection.execute(lines, (round_,))]
 
+    def write_log(self, path: Path) -> None:
+        """Bring the audit log's file up to date. The state holds the log too: the file may wait, a reply may not."""
+        try:
+            receipts.write(path, self.log())
+        except Exception:
+            LOG.exception("the file of the audit log was not written")
+
     def _append(self, events: Events) -> None:
         """Add a line to the log, inside a transaction."""
         last = self._connection.execute("SELECT line FROM log ORDER BY number DESC LIMIT 1").fetchone()
@@ -313,11 +336,16 @@ class Client:
         return reply
 
 
-def _is_model(model: NDArray[np.float64], expected: Digest) -> bool:
+def introduction(task: Digest, ask: bytes, node: int) -> Digest:
+    """What a client signs to show that a node of Flower is its own: else one node could keep another's client out."""
+    return digest(b"precad node", task, ask, node.to_bytes(8, "little"))
+
+
+def _digest_of(model: NDArray[np.float64]) -> Digest | None:
     try:
-        return model_digest(model) == expected
+        return model_digest(model)
     except ValueError:
-        return False
+        return None
 
 
 _SCHEMA = (

@@ -1,5 +1,6 @@
-"""A native client's own settings, from a TOML file: where its files are, and where server A listens for clients."""
+"""A client's own settings, from a TOML file: where its files are, and, if it is a native one, where A listens."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from precad.deployment.task import Task
 from precad.mpc.fixed_point import check_positive
 from precad.tables import build, read_toml
 
+LOG = logging.getLogger("precad.client")
+
 
 @dataclass(frozen=True)
 class ClientConfig:
@@ -20,15 +23,18 @@ class ClientConfig:
     name: str
     """The client's, in the task."""
     key: Path
-    tls_key: Path
-    certificate: Path
     store: Path
     """What was sent and counted: made at the first start."""
     audit_log: Path
     data: Path | None = None
     """The folder of the ledger of its data, over all tasks; see `precad data new`."""
+    socket: Path | None = None
+    """On Flower: where apps reach this client; if not given, NAME.sock beside the store."""
+    tls_key: Path | None = None
+    certificate: Path | None = None
+    """A native client's."""
     host: str = "127.0.0.1"
-    """Where A listens for clients."""
+    """Where A listens for native clients."""
     port: int = 8444
     connect_seconds: float = 10.0
     """How long a connection to A may take."""
@@ -42,21 +48,28 @@ class ClientConfig:
         check_port("port", self.port, least=1)
 
     def load_task(self) -> Task:
-        """The task, if this client can take part by itself."""
+        """The task, in which this client is."""
         task = tasks.load(self.task)
         if self.name not in task.members:
             raise ValueError(f"{self.name} is not in the roster of {self.task}")
-        if not task.members[self.name].identity.certificate:
-            raise ValueError(f"the roster has no certificate of {self.name}, which can take part through Flower alone")
         return task
 
     def open_client(self, task: Task) -> Client:
         """The client, on its state."""
+        if self.data is None:
+            LOG.warning("the settings name no ledger of the data: what other tasks on them cost is not counted")
         return Client(task, self.name, keys.load_private(self.key), self.store, data=self.data)
 
     def pair(self) -> tls.Pair:
-        """The certificate that the client shows, and its key."""
+        """The certificate that a native client shows, and its key."""
+        if self.certificate is None or self.tls_key is None:
+            raise ValueError("the settings name no certificate and tls_key, which a native client needs")
         return tls.Pair(self.certificate, self.tls_key)
+
+    @property
+    def app_socket(self) -> Path:
+        """Where apps on Flower reach this client."""
+        return self.socket or self.store.with_suffix(".sock")
 
 
 def load(path: Path) -> ClientConfig:

@@ -54,8 +54,8 @@ def run(config: ClientConfig, task: Task, train: Update) -> str:
         StoreError: Its state, or the ledger of its data, is not what it was; or another process runs this client.
         ValueError: The settings, the keys and the task do not go together.
     """
-    if config.data is None:
-        LOG.warning("the settings name no ledger of the data: what other tasks on the same data cost is not counted")
+    if not task.members[config.name].identity.certificate:
+        raise ValueError(f"the roster has no certificate of {config.name}, which can take part through Flower alone")
     with (
         exclusive(config.store),
         closing(config.open_client(task)) as client,

@@ -11,12 +11,15 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precad.deployment.client import Client, Joined, RefusedError
+from precad.deployment.client import RefusedError
+from precad.deployment.task import Task
 from precad.errors import PrecadError
+from precad.protocol.messages import Sealed
 
 LOG = logging.getLogger("precad.client")
 MARGIN = 4
@@ -27,8 +30,66 @@ _OF_A_REHEARSAL = 4
 Train = Callable[[], NDArray[np.floating]]
 
 
+class HasReply(Protocol):
+    """A round that a client has joined."""
+
+    @property
+    def reply(self) -> bytes | None:
+        """What was answered in it before."""
+        ...
+
+
+J = TypeVar("J", bound=HasReply)
+
+
+class Answering(Protocol[J]):
+    """A client: in this process, a :class:`Client`; or in another, which keeps its key and its state."""
+
+    @property
+    def task(self) -> Task:
+        """Its task."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name in the roster."""
+        ...
+
+    def join(self, invitation: bytes, model: NDArray[np.float64]) -> J:
+        """See :meth:`Client.join`."""
+        ...
+
+    def seal_zeros(self, joined: J) -> Sealed | None:
+        """A submission of zeros to fall back on; None where the other process has its own."""
+        ...
+
+    def answer(self, joined: J, update: NDArray[np.floating], zeros: Sealed | None) -> bytes:
+        """See :meth:`Client.answer`."""
+        ...
+
+    def hear(self, message: bytes) -> str:
+        """See :meth:`Client.hear`."""
+        ...
+
+    def introduce(self, ask: bytes, node: int) -> bytes:
+        """See :meth:`Client.introduce`."""
+        ...
+
+    def participations(self) -> int:
+        """In how many rounds it has sent."""
+        ...
+
+    def rehearsed(self) -> float | None:
+        """The seconds that a rehearsal took."""
+        ...
+
+    def note_rehearsal(self, seconds: float) -> None:
+        """Keep what a rehearsal took."""
+        ...
+
+
 def reply_to(
-    client: Client,
+    client: Answering[J],
     invitation: bytes,
     model: NDArray[np.float64],
     train: Train,
@@ -63,7 +124,7 @@ def reply_to(
     if joined.reply is not None:
         _wait_until(begun + seconds)
         return joined.reply
-    zeros = client.seal(joined, np.zeros(client.task.bounds.dim, np.int64))  # before anything of the app's runs
+    zeros = client.seal_zeros(joined)  # before anything of the app's runs
     if seconds:
         _rehearse(client, joined, rehearse or train)
     try:
@@ -75,7 +136,7 @@ def reply_to(
     return reply
 
 
-def look_seconds(client: Client, *, rehearsal: bool) -> float:
+def look_seconds(client: Answering[Any], *, rehearsal: bool) -> float:
     """How long an update by record may look, before a client's first round, for records that do not count."""
     seconds = client.task.training.reply_seconds
     if rehearsal:
@@ -83,7 +144,7 @@ def look_seconds(client: Client, *, rehearsal: bool) -> float:
     return math.inf if client.participations() == 0 and not seconds else 0.0
 
 
-def _update(client: Client, train: Train, begun: float) -> NDArray[np.floating]:
+def _update(client: Answering[Any], train: Train, begun: float) -> NDArray[np.floating]:
     """What training gives; zeros where it gives nothing in time."""
     seconds, limit = client.task.training.reply_seconds, None
     if seconds:
@@ -92,13 +153,13 @@ def _update(client: Client, train: Train, begun: float) -> NDArray[np.floating]:
     return np.zeros(client.task.bounds.dim) if trained is None else trained
 
 
-def _rehearse(client: Client, joined: Joined, train: Train) -> None:
+def _rehearse(client: Answering[J], joined: J, train: Train) -> None:
     """Measure once how long training and sealing take; refuse a reply time that leaves no margin."""
     if client.rehearsed() is not None:
         return
     seconds, begun = client.task.training.reply_seconds, time.monotonic()
     _run(train, seconds / MARGIN)
-    client.seal(joined, np.zeros(client.task.bounds.dim, np.int64))
+    client.seal_zeros(joined)
     took = time.monotonic() - begun
     if took * MARGIN > seconds:
         raise RefusedError(

@@ -2,28 +2,32 @@
 
 With the unit ``client`` the app trains as it likes, and the guarantee is about the client as a whole; with the unit
 ``record`` it replies with :func:`precad.flower.record_update`. Its metrics, its sample count, its arrays and
-the words of its errors stay on the node: the reply is built anew (PROTOCOL §9). A client takes the task, and with it
-both servers' keys, from its own disk, where its operator put it. Nothing that A sends says where to look.
+the words of its errors stay on the node: the reply is built anew (PROTOCOL §9). The app runs without the client's key:
+a process of the client's own, ``precad client --flower``, has it, with the task, the state and the budget. The node's
+operator says where that listens. Nothing that A sends does.
 """
 
 import copy
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
-from precad.deployment import keys, receipts
-from precad.deployment import kit as kits
+from precad.deployment import keys
 from precad.deployment import task as tasks
 from precad.deployment.client import Client, RefusedError
-from precad.deployment.replies import look_seconds, reply_to
+from precad.deployment.kept_client import KeptClient
+from precad.deployment.replies import Answering, look_seconds, reply_to
 from precad.deployment.task import Task
+from precad.deployment.transport import TransportError
 from precad.flower import wire
 from precad.flower.wire import LOG, Layout, vector_of
 from precad.mpc import fixed_point
@@ -31,8 +35,8 @@ from precad.protocol.params import Params, Unit
 
 REFUSED = 1000
 """The code of the error that A gets instead of a submission. Its words are always the same."""
-KIT, NAME, DATA = "precad-kit", "precad-name", "precad-data"
-"""The settings of a SuperNode's ``--node-config``: the client's folder, its name in the task, its data set's ledger."""
+SOCKET = "precad-socket"
+"""The setting of a SuperNode's ``--node-config``: where the process listens that keeps the client's key."""
 PARTITION = "partition-id"
 MARK = "SIMULATION"
 """A file in the folder of a simulation."""
@@ -41,8 +45,8 @@ MARK = "SIMULATION"
 class PrecadMod:
     """The client of a task: ``ClientApp(mods=[PrecadMod()])``.
 
-    It must be the first of the mods: those after it see the app's own replies. The node's operator names the client's
-    folder in the SuperNode's ``--node-config``.
+    It must be the first of the mods: those after it see the app's own replies. The node's operator names the socket of
+    ``precad client --flower`` in the SuperNode's ``--node-config``.
 
     Args:
         simulated: The folder of :meth:`ServerA.simulated`, for nodes that have no such setting.
@@ -57,7 +61,7 @@ class PrecadMod:
         refusal = Message(Error(REFUSED, "this client sends nothing; its own log says why"), reply_to=message)
         try:
             reply.content[wire.RECORD] = self._answer(message, context, call_next)
-        except RefusedError as refused:
+        except (RefusedError, TransportError) as refused:
             LOG.warning("nothing is sent: %s", refused)
         except Exception:
             LOG.exception("nothing is sent")
@@ -69,68 +73,39 @@ class PrecadMod:
         arrived = time.monotonic()
         if message.metadata.message_type != MessageType.TRAIN:
             raise RefusedError(f"a message to {message.metadata.message_type}: its answer would be in the clear")
-        kit = Kit.of(context, self._simulated)
         ask, invitation = wire.read(message, wire.ASK), wire.read(message, wire.INVITATION)
-        if ask is not None:
-            return _introduce(kit, ask, context.node_id)
-        if invitation is None:
-            raise RefusedError("a message without an invitation: server A does not use PrecadStrategy")
-        client = kit.client(kit.task())
-        try:
+        with client_of(context, self._simulated) as client:
+            if ask is not None:
+                proof = client.introduce(ask, context.node_id)
+                return ConfigRecord({wire.NAME: client.name.encode(), wire.PROOF: proof})
+            if invitation is None:
+                raise RefusedError("a message without an invitation: server A does not use PrecadStrategy")
             _hear(client, wire.read(message, wire.TOLD))
-            reply = _train(client, invitation, message, context, call_next, arrived)
-            _write_log(kit, client)
-        finally:
-            client.close()
-        return ConfigRecord({wire.REPLY: reply})
+            return ConfigRecord({wire.REPLY: _train(client, invitation, message, context, call_next, arrived)})
 
 
-@dataclass(frozen=True)
-class Kit:
-    """A client's folder: task.json, NAME.key, and, once it took part, NAME.db and NAME.audit.log."""
+@contextmanager
+def client_of(context: Context, simulated: Path | None) -> Iterator[Answering[Any]]:
+    """The client that the node's operator named; else, in a simulation, the one with the node's number."""
+    settings = context.node_config
+    if SOCKET in settings:
+        with closing(KeptClient(Path(str(settings[SOCKET])))) as kept:
+            yield kept
+        return
+    if simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
+        raise RefusedError(f"the SuperNode's --node-config must name {SOCKET}, where `precad client --flower` listens")
+    task, number = _task(simulated / "task.json"), int(settings[PARTITION])
+    if not 0 <= number < len(task.members):
+        raise RefusedError(f"node {number} of a simulation with {len(task.members)} clients")
+    with closing(simulated_client(simulated, task, sorted(task.members)[number])) as client:
+        yield client
+        if client.participations():
+            client.write_log(simulated / f"{client.name}.audit.log")
 
-    folder: Path
-    name: str
-    durable: bool = True
-    """False in a simulation, whose state need not outlive a power cut."""
-    data: Path | None = None
-    """The folder of the data set's ledger, over all tasks and apps."""
 
-    @classmethod
-    def of(cls, context: Context, simulated: Path | None) -> "Kit":
-        """The kit that the node's operator named; else, in a simulation, that of the client with the node's number."""
-        settings = context.node_config
-        if KIT in settings and NAME in settings:
-            folder, own = Path(str(settings[KIT])), Path(str(settings[KIT])) / kits.DATA
-            data = Path(str(settings[DATA])) if DATA in settings else own if own.exists() else None
-            return cls(folder, str(settings[NAME]), data=data)
-        half = KIT in settings or NAME in settings
-        if half or simulated is None or not (simulated / MARK).exists() or PARTITION not in settings:
-            raise RefusedError(f"the SuperNode's --node-config must name the client's folder {KIT} and {NAME}")
-        names = sorted(_task(simulated / "task.json").members)
-        number = int(settings[PARTITION])
-        if not 0 <= number < len(names):
-            raise RefusedError(f"node {number} of a simulation with {len(names)} clients")
-        return cls(simulated, names[number], durable=False)
-
-    def task(self) -> Task:
-        """The task that the client joined."""
-        return _task(self.folder / "task.json")
-
-    def key(self) -> Ed25519PrivateKey:
-        """The client's key."""
-        return keys.load_private(self.folder / f"{self.name}.key")
-
-    def client(self, task: Task) -> Client:
-        """The client, on its state."""
-        if self.data is None and self.durable:
-            LOG.warning("the node names no %s: what other tasks on the same data cost is not counted", DATA)
-        state = self.folder / f"{self.name}.db"
-        return Client(task, self.name, self.key(), state, durable=self.durable, data=self.data)
-
-    def write_log(self, client: Client) -> None:
-        """Bring the audit log's file up to date."""
-        receipts.write(self.folder / f"{self.name}.audit.log", client.log())
+def simulated_client(folder: Path, task: Task, name: str) -> Client:
+    """A client of a simulation, whose state need not outlive a power cut."""
+    return Client(task, name, keys.load_private(folder / f"{name}.key"), folder / f"{name}.db", durable=False)
 
 
 def _task(path: Path) -> Task:
@@ -146,12 +121,7 @@ def _unchanged_task(path: Path, _changed: int) -> Task:
     return tasks.load(path)
 
 
-def _introduce(kit: Kit, ask: bytes, node: int) -> ConfigRecord:
-    statement = wire.introduction(kit.task().digest, ask, node)
-    return ConfigRecord({wire.NAME: kit.name.encode(), wire.PROOF: bytes(keys.sign(kit.key(), statement))})
-
-
-def _hear(client: Client, told: bytes | None) -> None:
+def _hear(client: Answering[Any], told: bytes | None) -> None:
     if told is None:
         return
     try:
@@ -160,16 +130,8 @@ def _hear(client: Client, told: bytes | None) -> None:
         LOG.warning("%s", refused)
 
 
-def _write_log(kit: Kit, client: Client) -> None:
-    """The state holds the log too: its file may wait, the reply may not."""
-    try:
-        kit.write_log(client)
-    except Exception:
-        LOG.exception("the file of the audit log was not written")
-
-
 def _train(
-    client: Client,
+    client: Answering[Any],
     invitation: bytes,
     message: Message,
     context: Context,
@@ -192,7 +154,7 @@ def _train(
 
 
 def _update(
-    client: Client, message: Message, context: Context, call_next: ClientAppCallable, *, look: float
+    client: Answering[Any], message: Message, context: Context, call_next: ClientAppCallable, *, look: float
 ) -> NDArray[np.float64]:
     """Hand the app its model, and by record its terms; what it makes of them, as an update."""
     name, received = _only_arrays(message)

@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from precad.deployment.attendance import OpenRound
+from precad.deployment.client import ASK_BYTES, introduction
 from precad.deployment.conductor import Outcome
 from precad.deployment.helper import HelperServer
 from precad.deployment.keys import is_signed
@@ -244,7 +245,7 @@ class Directory:
         return {node for node, _ in self._waiting.values()} - self._names.keys()
 
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
-        asked, messages = [(node, secrets.token_bytes(32)) for node in nodes], []
+        asked, messages = [(node, secrets.token_bytes(ASK_BYTES)) for node in nodes], []
         for node, ask in asked:
             content = RecordDict({wire.RECORD: ConfigRecord({wire.ASK: ask})})
             messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
@@ -257,7 +258,7 @@ class Directory:
             node, ask = self._waiting.pop(reply.metadata.reply_to_message_id, (0, b""))
             name, proof = wire.read(reply, wire.NAME), wire.read(reply, wire.PROOF)
             member = self._task.members.get((name or b"").decode(errors="replace"))
-            statement = wire.introduction(self._task.digest, ask, node)
+            statement = introduction(self._task.digest, ask, node)
             if member is None or proof is None or not is_signed(member.identity.key, statement, proof):
                 LOG.warning("node %d does not show that it is a client of the task, and is asked again later", node)
                 continue

@@ -13,7 +13,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from numpy.typing import NDArray
 
-from precad.mpc.prg import Digest, digest
 from precad.text import PrintableFilter
 
 LOG = logging.getLogger("flwr.precad")
@@ -27,7 +26,7 @@ ASK = "ask"
 NAME = "name"
 """Node → A: the client's name in the roster,"""
 PROOF = "proof"
-"""and its signature of the question: see :func:`introduction`."""
+"""and its signature of the question: see :func:`precad.deployment.client.introduction`."""
 
 INVITATION = "invitation"
 """A → node: the round, with the model in the message's arrays."""
@@ -42,11 +41,6 @@ SUM = "precad-sum"
 """App → mod, by record: an ArrayRecord with the update on the grid. It never leaves the node."""
 
 _NOT_TRAINED = frozenset({"running_mean", "running_var", "num_batches_tracked"})
-
-
-def introduction(task: Digest, ask: bytes, node: int) -> Digest:
-    """What a client signs to show that a node is its own: else one node could keep another's client out."""
-    return digest(b"precad node", task, ask, node.to_bytes(8, "little"))
 
 
 def read(message: Message, key: str) -> bytes | None:

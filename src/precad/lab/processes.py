@@ -37,6 +37,7 @@ from precad.protocol.params import Params
 from precad.protocol.states import Role
 
 BIN = Path(sys.executable).parent
+PRECAD = (Path(sys.executable).name, "-P", "-m", "precad")
 CLOSED_NETWORK = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -73,7 +74,7 @@ class Processes:
     def launch_server(self, role: Role) -> None:
         """Start a server of the :class:`Site` in this folder, by the command of its operator."""
         settings, name = str(Site(self.folder).settings_file(role)), f"server-{role.name.lower()}"
-        self.launch(name, Path(sys.executable).name, "-P", "-m", "precad", "server", "--config", settings)
+        self.launch(name, *PRECAD, "server", "--config", settings)
 
     def wait_for(self, name: str, port: int | Path) -> None:
         """Wait until a process listens, on a port or at a Unix socket."""
@@ -215,7 +216,7 @@ class Servers(Processes):
 
 @dataclass
 class Deployment(Processes):
-    """Servers A and B, a SuperLink and a SuperNode for each client."""
+    """Servers A and B, a SuperLink, and for each client the keeper of its key and a SuperNode."""
 
     clients: tuple[str, ...]
 
@@ -249,7 +250,10 @@ class Deployment(Processes):
 
     def _start_node(self, number: int, name: str, superlink: int) -> None:
         own = self.folder / name
-        settings = f'precad-kit="{own}" precad-name="{name}" partition-id={number}'
+        keeper, place = f"{name}-keeper", own / f"{name}.sock"
+        self.launch(keeper, *PRECAD, "client", "--config", str(own / f"{name}.toml"), "--flower")
+        self.wait_for(keeper, place)
+        settings = f'precad-socket="{place}" partition-id={number}'
         trusted = ("--root-certificates", str(self.folder / "tls" / "ca.pem"))
         key = ("--auth-supernode-private-key", str(own / "node.key"))
         address = ("--superlink", f"127.0.0.1:{superlink}", "--host", "127.0.0.1", "--port", str(free_port()))
