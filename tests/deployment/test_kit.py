@@ -24,7 +24,7 @@ UNITS = [
     for name in ROLES.values()
     for path in (name, *(f"{name}-{part}" for part in (kit._PARTS if name == "alpha" else ())))
 ]
-UNITS.append(("bank", "bank"))
+UNITS += [("bank", f"bank{part}") for part in ("", "-keeper", "-supernode", "-superexec")]
 each_unit = pytest.mark.parametrize(("name", "unit"), UNITS)
 
 
@@ -47,11 +47,10 @@ def test_a_clients_page_names_the_settings_that_the_mod_reads(folder: Path) -> N
     (command,) = [line for line in commands(folder / "bank" / "FLOWER.md") if "flower-supernode" in line]
     words = shlex.split(command.replace("$PWD", "/srv/bank"))
     node_config = words[words.index("--node-config") + 1]
-    assert node_config == 'precad-kit="/srv/bank" precad-name="bank" precad-data="/srv/bank/data"'
+    assert node_config == 'precad-socket="/srv/bank/bank.sock"'
     source = (Path(precad.__file__).parent / "flower" / "mod.py").read_text()  # Flower may not be installed
-    read = re.search(r'^KIT, NAME, DATA = "(.*)", "(.*)", "(.*)"$', source, re.MULTILINE)
-    assert read is not None
-    assert [item.split("=")[0] for item in node_config.split()] == list(read.groups())
+    assert re.findall(r'^SOCKET = "(.*)"$', source, re.MULTILINE) == [node_config.split("=")[0]]
+    assert client_config.load(folder / "bank" / "bank.toml").app_socket == folder / "bank" / "bank.sock"
     assert words[words.index("--superlink") + 1] == "a.example:8000"
     key = words[words.index("--auth-supernode-private-key") + 1]
     assert any(f"mv bank.node {key}" in line for line in commands(folder / "bank" / "FLOWER.md"))
@@ -63,7 +62,7 @@ def test_a_kit_has_a_ledger_of_the_data_unless_they_have_one(folder: Path, tmp_p
     assert (made.epsilon, made.delta, made.unit) == (TASK.training.budget, TASK.training.delta, TASK.bounds.unit)
     kit.client(TASK, "bank", tmp_path / "other", data=folder / "bank" / kit.DATA)
     assert not (tmp_path / "other" / kit.DATA).exists()
-    assert f'precad-data=\\"{folder / "bank" / kit.DATA}\\"' in (tmp_path / "other" / "FLOWER.md").read_text()
+    assert client_config.load(tmp_path / "other" / "bank.toml").data == folder / "bank" / kit.DATA
 
 
 def test_a_clients_page_has_a_place_for_the_superlink(tmp_path: Path) -> None:
@@ -111,6 +110,29 @@ def test_every_service_has_a_user_and_a_folder_of_its_own(folder: Path) -> None:
     assert groups == {"precad-superexec"}, "the app's user passes to the socket"
 
 
+def test_an_app_at_a_client_has_a_user_who_reads_no_key(folder: Path) -> None:
+    """It may reach the keeper's socket, and the node on this machine; the node alone calls the internet."""
+    texts = {
+        part: (folder / "bank" / f"precad-bank-{part}.service").read_text()
+        for part in ("keeper", "supernode", "superexec")
+    }
+    users = {part: re.findall("^User=(.*)$", text, re.MULTILINE) for part, text in texts.items()}
+    assert users == {
+        "keeper": ["precad-client"],
+        "supernode": ["precad-supernode"],
+        "superexec": ["precad-superexec"],
+    }
+    assert "Group=precad-superexec\n" in texts["keeper"]
+    assert "StateDirectoryMode=0710\n" in texts["keeper"]
+    closed = "IPAddressDeny=any\nIPAddressAllow=localhost\n"
+    assert [closed in texts[part] for part in ("superexec", "supernode")] == [True, False]
+    lines = commands(folder / "bank" / "FLOWER.md")
+    for part in ("keeper", "superexec"):
+        (started,) = re.findall(rf"^ExecStart={kit.PROGRAMS}/(.*)$", texts[part], re.MULTILINE)
+        assert started in lines
+    assert "--isolation process" in texts["supernode"]
+
+
 @each_unit
 def test_the_units_are_hardened(folder: Path, name: str, unit: str) -> None:
     text = (folder / name / f"precad-{unit}.service").read_text()
@@ -122,13 +144,14 @@ def test_the_units_are_hardened(folder: Path, name: str, unit: str) -> None:
         "Restart=on-failure",
         "LimitCORE=0",
         "UMask=0077",
-        f"StateDirectory=precad-{unit}",
+        f"StateDirectory=precad-{unit.removesuffix('-keeper')}",
     ):
         assert line in text.splitlines()
     if unit == name:
         assert f"User=precad{'-client' if name == 'bank' else ''}" in text.splitlines()
-        assert f"Environment=NUMBA_CACHE_DIR=/var/cache/precad-{unit}" in text
-    assert ("RestartPreventExitStatus=1" in text.splitlines()) is (name == "bank"), "whom A refuses for good stays away"
+    if unit == name or unit.endswith("-keeper"):
+        assert f"Environment=NUMBA_CACHE_DIR=/var/cache/precad-{name}" in text
+    assert ("RestartPreventExitStatus=1" in text.splitlines()) is (unit == "bank"), "whom A refuses for good stays away"
     assert "MemoryDenyWriteExecute" not in text, "the kernels are compiled when they are used"
 
 
@@ -255,5 +278,7 @@ def test_a_clients_first_way_is_the_native_one(tmp_path: Path) -> None:
 def test_a_client_without_a_certificate_has_the_way_through_flower_alone(tmp_path: Path) -> None:
     bare = TASK.without_member("bank").with_member(replace(TASK.members["bank"].identity, certificate=b""), 100)
     kit.client(bare, "bank", tmp_path)
-    assert not (tmp_path / "bank.toml").exists()
+    assert not (tmp_path / "precad-bank.service").exists()
+    with pytest.raises(ValueError, match="no certificate and tls_key"):
+        client_config.load(tmp_path / "bank.toml").pair()
     assert "has no certificate of yours" in (tmp_path / "README.md").read_text()

@@ -11,7 +11,7 @@ are first used, so the units leave out ``MemoryDenyWriteExecute`` on purpose, an
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -47,6 +47,12 @@ _SUPEREXEC = (
 )
 _PARTS = ("superlink", "superexec", "gateway")
 """The services of Flower at A, beside the server."""
+_SUPERNODE_PORT = 9094
+_CLIENT_SUPEREXEC = (
+    f"flower-superexec --runtime-api-address 127.0.0.1:{_SUPERNODE_PORT} --insecure "
+    "--superexec-auth-secret-file superexec.secret"
+)
+"""On a client's machine. The way to the SuperNode is the loopback, and the secret says who may take it."""
 
 
 def settings_name(role: Role) -> str:
@@ -94,6 +100,7 @@ def server(
         "clients_port": clients_port,
         "superlink_command": _SUPERLINK,
         "superexec_command": _SUPEREXEC,
+        "app": "ServerApp",
         "gateway_port": GATEWAY_PORT,
         "most_bytes": 16 * task.bounds.dim + (1 << 23),
     }
@@ -109,9 +116,7 @@ def server(
     }
     if role is Role.A:
         files["gateway.toml"] = _filled("gateway.toml", values)
-        for part in _PARTS:
-            own = values | {"user": f"precad-{part}", "state": f"precad-{name}-{part}"}
-            files[f"precad-{name}-{part}.service"] = _filled(f"{part}.service", own)
+        files |= _parts(_PARTS, values)
     _write(folder, files, wheels)
 
 
@@ -148,10 +153,12 @@ def client(
         **_of_a_party(task, name, "client", "flower", wheels),
         "title": f"Client {name}",
         "keys": f"`{name}.key`, `{name}.tls.key` and `{name}.tls.pem`",
-        "superlink": superlink,
+        "keeper_command": f"precad client --config {name}.toml --flower",
+        "supernode_command": _supernode(name, superlink),
+        "superexec_command": _CLIENT_SUPEREXEC,
+        "app": "ClientApp",
         "epsilon": task.epsilon,
         "delta": task.training.delta,
-        "data": f"$PWD/{DATA}" if data is None else data.absolute(),
         "ledger": json.dumps(DATA if data is None else str(data.absolute()), ensure_ascii=False),
         "native": bool(member.identity.certificate),
         "by_record": task.bounds.unit is Unit.RECORD,
@@ -170,8 +177,15 @@ def client(
         "README.md": _filled("client.md", {**values, "extra": "server"}),
         "FLOWER.md": _filled("client_flower.md", values),
     }
-    names = {f"{name}.toml": "client.toml", f"precad-{name}.service": "client.service", "install.sh": "install.sh"}
-    own = {file: _filled(template, values) for file, template in names.items() if values["native"]}
+    names = {
+        f"{name}.toml": "client.toml",
+        "install.sh": "install.sh",
+        f"precad-{name}-keeper.service": "keeper.service",
+    }
+    if values["native"]:
+        names[f"precad-{name}.service"] = "client.service"
+    own = {file: _filled(template, values) for file, template in names.items()}
+    own |= _parts(("supernode", "superexec"), values)
     _write(folder, {**pages, **own, "task.json": task.as_text()}, wheels)
     if data is None and not (folder / DATA).exists():
         training = task.training
@@ -236,6 +250,26 @@ def _of_a_party(task: Task, name: str, kind: str, extra: str, wheels: Path | Non
         "version": __version__,
         "extra": extra,
         "wheels": own,
+    }
+
+
+def _supernode(name: str, superlink: str) -> str:
+    """The command of a client's SuperNode, but for its node config."""
+    return (
+        f"flower-supernode --superlink {superlink} --root-certificates gateway.pem "
+        f"--auth-supernode-private-key {name}.node.key --host 127.0.0.1 --port {_SUPERNODE_PORT} "
+        "--isolation process --superexec-auth-secret-file superexec.secret"
+    )
+
+
+def _parts(parts: Iterable[str], values: Mapping[str, object]) -> dict[str, str]:
+    """The units of Flower's programs, each with a user and a folder of its own."""
+    name = values["name"]
+    return {
+        f"precad-{name}-{part}.service": _filled(
+            f"{part}.service", {**values, "user": f"precad-{part}", "state": f"precad-{name}-{part}"}
+        )
+        for part in parts
     }
 
 

@@ -1,15 +1,10 @@
 #!/bin/sh
 # Makes the users and folders of {{ name }}'s services, moves this kit there, and starts the units. As root, in this folder, once.
 set -eu
-units=precad-{{ name }}.service
+units=precad-{{ name }}.service group={{ user }} mode=0700
 add_user() {
   id "$1" >/dev/null 2>&1 || useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin "$1"
 }
-add_user {{ user }}
-group={{ user }}
-{% if role == "A" %}
-add_user precad-superexec
-group=precad-superexec
 # A part of Flower: its user, and a folder with the files that it alone needs, which nobody else reads.
 add_part() {
   part=$1 user=precad-$1 folder=/var/lib/{{ state }}-$1
@@ -21,12 +16,24 @@ add_part() {
   chmod -R go= "$folder"
   units="$units precad-{{ name }}-$part.service"
 }
+add_user {{ user }}
+{% if role == "A" %}
+add_user precad-superexec
+group=precad-superexec mode=0710  # the app's user passes through to the socket, and reads nothing
 if [ -e gateway.key ]; then
   mkdir -p nodes
   add_part superlink superlink.pem superlink.key superexec.secret
   add_part superexec superlink.pem superexec.secret
   add_part gateway superlink.pem gateway.pem gateway.key gateway.toml nodes
   rm superlink.key gateway.key superexec.secret
+fi
+{% elif role == "client" %}
+if [ -e {{ name }}.node.key ]; then
+  units=precad-{{ name }}-keeper.service
+  add_part supernode {{ name }}.node.key gateway.pem superexec.secret
+  add_part superexec superexec.secret
+  group=precad-superexec mode=0710  # the app's user passes through to the socket, and reads nothing
+  rm {{ name }}.node.key superexec.secret
 fi
 {% endif %}
 for unit in $units; do
@@ -36,8 +43,6 @@ install -d -m 0700 /var/lib/{{ state }}
 mv -- * /var/lib/{{ state }}/
 chown -R {{ user }}:$group /var/lib/{{ state }}
 chmod -R go= /var/lib/{{ state }}
-{% if role == "A" %}
-chmod 0710 /var/lib/{{ state }}  # the app's user passes through to the socket, and reads nothing
-{% endif %}
+chmod $mode /var/lib/{{ state }}
 systemctl daemon-reload
 systemctl enable --now $units
