@@ -166,7 +166,7 @@ def test_the_ledger_of_a_data_set(draft: Path) -> None:
     folder = draft.parent
     run("roster", "add", draft, folder / "bank.pub", "--records", 600)
     data = folder / "data"
-    assert f'precad-data="{data}"' in run("data", "new", data, "--epsilon", 4, "--delta", 1e-6)
+    assert f'data = "{data}"' in run("data", "new", data, "--epsilon", 4, "--delta", 1e-6)
     assert str(data) in refuse("data", "new", data, "--epsilon", 5)
     assert re.search(says("epsilon", 0.0), refuse("data", "new", folder / "x", "--epsilon", 0))
     assert re.search(says("no ledger", folder / "x"), refuse("data", "show", folder / "x"))

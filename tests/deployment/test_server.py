@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,11 @@ from precad.deployment.transport import Exchange, TransportError, submission_lim
 from precad.errors import ProtocolError, Reason, Rejected
 from precad.lab.attacks import cheating
 from precad.lab.attacks.cheating import Cheat
+from precad.mpc import field
+from precad.mpc.field import FieldVector
 from precad.mpc.prg import Digest
 from precad.mpc.secret import Secret
+from precad.protocol import aggregation
 from precad.protocol.codec import Blob
 from precad.protocol.messages import (
     Batch,
@@ -38,7 +42,7 @@ from precad.protocol.messages import (
     decode,
     encode,
 )
-from precad.protocol.params import Unit, Validation
+from precad.protocol.params import Round, Unit, Validation
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.deployment.consortium import Consortium, Crash
@@ -383,6 +387,35 @@ def test_a_second_message_is_refused_for_ever(
     parties.round()
     with pytest.raises(ProtocolError, match="not the current round"):
         parties.b.exchange(0, what, raw)
+
+
+@pytest.mark.parametrize("liar", Role)
+def test_a_sum_that_is_too_long_is_opened_by_neither_and_the_task_ends_there(
+    parties: Consortium, liar: Role, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One server moves a coordinate of its noisy share, which it tallied so; the other does not take the sum."""
+    honest = aggregation.noisy_sum
+
+    def moved(round_: Round, server: str, *rest: Any) -> FieldVector:
+        share = honest(round_, server, *rest)
+        if server == liar.value:
+            share[0] = (int(share[0]) + (1 << 44)) % field.P
+        return share
+
+    monkeypatch.setattr(aggregation, "noisy_sum", moved)
+    parties.collect()
+    words = says("opened sum", "3 valid updates", "did not follow the protocol")
+    with pytest.raises(ProtocolError, match=words):
+        parties.a.finish_round()
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match=words):
+            parties.a.start_round()
+        with pytest.raises(ProtocolError, match=says("revealed", "cannot be abandoned")):
+            parties.a.abandon_round()
+        parties.kill("alpha")
+        parties.kill("beta")
+    assert np.array_equal(parties.a.model(), world.MODEL)
+    assert parties.a.ledger.participations() == dict.fromkeys(world.CLIENTS, 1), "what was revealed is charged"
 
 
 def test_a_repeated_message_gets_the_same_bytes(parties: Consortium) -> None:

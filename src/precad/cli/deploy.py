@@ -276,9 +276,7 @@ def data_new(
 
     DataLedger.new(folder, DataBudget(epsilon=epsilon, delta=delta, unit=Unit(unit))).close()
     place = folder.absolute()
-    say(
-        f'wrote {folder}; name it in each client\'s settings, data = "{place}", or --node-config, precad-data="{place}"'
-    )
+    say(f'wrote {folder}; name it in the settings of the clients of these data: data = "{place}"')
 
 
 @data.command("show")
