@@ -229,6 +229,16 @@ def test_one_client_asks_few_things_at_once(site: NativeSite, monkeypatch: pytes
     assert sorted(found) == [204] * MOST_AT_ONCE + [429] * 2
 
 
+def test_one_client_asks_few_things_a_second(site: NativeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_door, "IN_A_ROW", 5.0)
+    monkeypatch.setattr(client_door, "A_SECOND", 0.01)
+    found = [asked(site, "/v2/nothing-new/", "clinic").status_code for _ in range(3)]
+    assert found == [404] * 3, "what leads nowhere costs nothing"
+    path = "/v2/rounds/next?after=x"
+    assert [asked(site, path, "clinic").status_code for _ in range(7)] == [400] * 5 + [429] * 2
+    assert asked(site, path, "lab").status_code == 400, "others have their own"
+
+
 def test_an_answer_that_is_not_taken_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One client cannot let A hold the model for it in each of its connections."""
     made = NativeSite(tmp_path)

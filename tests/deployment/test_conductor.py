@@ -138,6 +138,34 @@ def test_who_joined_and_never_answers_holds_a_round_up_for_round_seconds(tmp_pat
     parties.close()
 
 
+def test_who_never_answers_holds_up_few_rounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of eight rounds three: the others are closed when all have answered but the one that was silent."""
+    parties = make(tmp_path, participations=20)
+    waited = []
+    with running(parties, Patience(round=1.5, join=0.1)) as made:
+        for number in range(8):
+            present(made)
+            opened, begun = taken(made, number - 1), time.monotonic()
+            made.joined("lab", number)
+            answer(parties, made, opened, "bank", "clinic")
+            assert made.outcome(number, SOON) is Outcome.OPENED
+            waited.append(time.monotonic() - begun > 1.4)
+        assert waited == [True, False, True, False, False, True, False, False]
+        assert caplog.text.count("1 clients took their invitations and did not answer") == 3
+        present(made)
+        opened = taken(made, 7)
+        made.joined("lab", 8)
+        assert answer(parties, made, opened) == [None] * 3, "who answers counts, and is waited for again"
+        assert made.outcome(8, SOON) is Outcome.OPENED
+        present(made)
+        opened, begun = taken(made, 8), time.monotonic()
+        made.joined("lab", 9)
+        answer(parties, made, opened, "bank", "clinic")
+        assert made.outcome(9, SOON) is Outcome.OPENED
+        assert time.monotonic() - begun > 1.4
+    parties.close()
+
+
 def test_too_few_are_given_up_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It waits first; nothing is spent at either server, and the next round is a new one."""
     parties = make(tmp_path, minimum=2)

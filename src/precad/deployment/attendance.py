@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from precad.deployment.task import Participants, Task
 
+LONGEST_REST = 10
+"""2^10 rounds are the most in which a silent client is not waited for."""
 LATELY = 90.0
 """Seconds for which a client that was seen counts as being there."""
 
@@ -60,6 +62,10 @@ class Attendance:
         self._seen: dict[str, float] = {}
         self._awaited: set[str] = set()
         self._answered: set[str] = set()
+        self._in_vain: dict[str, int] = {}
+        """In how many rounds in a row a client was waited for in vain."""
+        self._not_awaited: dict[str, int] = {}
+        """The last round in which it is not waited for therefore."""
 
     @property
     def needed(self) -> int:
@@ -90,20 +96,40 @@ class Attendance:
         if self._is_hidden:
             self._earliest = self._begun + self._patience.round + self._patience.join
 
+    def end(self) -> int:
+        """The round collects no more; how many were waited for in vain, as long as a round may take.
+
+        The next rounds do not wait for them: one after the first time, two after the second in a row, then four, and so
+        on. Their replies count all the same if they come. So a client that never answers holds up few rounds.
+        """
+        opened, self.open = self.open, None
+        if opened is None or self.left > 0:
+            return 0
+        silent = self._awaited - self._answered
+        for client in silent:
+            times = self._in_vain.get(client, 0)
+            self._in_vain[client] = times + 1
+            self._not_awaited[client] = opened.number + 2 ** min(times, LONGEST_REST)
+        return len(silent)
+
     def see(self, client: str) -> None:
         """A client of the roster is there."""
         if client in self._task.members:
             self._seen[client] = time.monotonic()
 
     def join(self, client: str, number: int) -> None:
-        """A client took its invitation: the round waits for it."""
-        if self.open is not None and self.open.number == number and client in self.open.selected:
+        """A client took its invitation: the round waits for it, unless it has made others wait in vain."""
+        if self.open is None or self.open.number != number or client not in self.open.selected:
+            return
+        if self._not_awaited.get(client, -1) < number:
             self._awaited.add(client)
 
     def answer(self, client: str, number: int) -> None:
         """A client's reply was kept; its round may be over by now."""
         if self.open is not None and self.open.number == number:
             self._answered.add(client)
+            self._in_vain.pop(client, None)
+            self._not_awaited.pop(client, None)
 
     def there(self, clients: Iterable[str]) -> int:
         """How many of these clients were seen lately."""

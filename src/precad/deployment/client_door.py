@@ -7,7 +7,7 @@ the task is over. ``GET /v2/models/DIGEST`` is the model of the open round, 8 by
 
 The certificate that a connection shows says who is there. A client sees its own things alone, and submits for itself
 alone. Every refusal is a sentence: 400 bad input, 403 not one's own, 404 no such thing, 408 too slow, 409 another task,
-413 too long, 429 too many requests at once.
+413 too long, 429 too many requests, at once or in a second.
 """
 
 import asyncio
@@ -41,6 +41,8 @@ from precad.protocol.messages import VERSION, Header, Invitation, Invited, Seale
 
 MOST_AT_ONCE = 4
 """Requests of one client."""
+A_SECOND, IN_A_ROW = 20.0, 100.0
+"""Requests that one client has a second, on average, and without a pause. A round takes it four."""
 _NONE = -1
 T = TypeVar("T")
 
@@ -70,6 +72,8 @@ class _Door:
         }
         self._task, self._most = conductor.task.digest.hex(), submission_limit(conductor.task)
         self._at_once: Counter[str] = Counter()
+        self._left: dict[str, tuple[float, float]] = {}
+        """How many requests each client had left, and when that was."""
         self._threads: CapacityLimiter | None = None
         self._news, self._refused = _News(conductor), FewLines("refused")
 
@@ -106,6 +110,12 @@ class _Door:
     def _one_of_few(self, name: str) -> Iterator[None]:
         if self._at_once[name] >= MOST_AT_ONCE:
             raise HTTPException(429, f"more than {MOST_AT_ONCE} requests of one client at once")
+        now = asyncio.get_running_loop().time()
+        left, since = self._left.get(name, (IN_A_ROW, now))
+        left = min(IN_A_ROW, left + A_SECOND * (now - since))
+        if left < 1:
+            raise HTTPException(429, f"more than {A_SECOND:g} requests of one client a second")
+        self._left[name] = left - 1, now
         self._at_once[name] += 1
         try:
             yield

@@ -249,7 +249,9 @@ class Conductor:
                 self._pause(min(left, NEWS, joining if joining > 0 else NEWS), attendance.may_close)
         finally:
             with self._changed:
-                attendance.open = None
+                silent = attendance.end()
+            if silent:
+                LOG.warning("round %d: %d clients took their invitations and did not answer", number, silent)
 
     def _holds(self, question: Callable[[], bool]) -> bool:
         with self._changed:
