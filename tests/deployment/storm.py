@@ -35,6 +35,8 @@ SECOND_SECONDS = 90.0
 """Of a second app."""
 CALM_SECONDS, CALM_ROUNDS = 150.0, 2
 """After the storm, so many rounds open within this time. It is the bound of every other wait too."""
+KINDS = ("server-a", "server-b", "client", "keeper", "node", "superlink")
+"""Of the services, each of which is killed as often as the others."""
 OURS = ("server-", "client-", "keeper-")
 """The processes whose logs may not fall silent; all others are Flower's."""
 REFUSED = "another app plays this task"
@@ -172,11 +174,10 @@ class Storm:
     def _draw(self) -> None:
         """One mishap of a shuffled deck, so that each comes soon."""
         if not self._deck:
-            kills = [partial(self._kill_one, kind) for kind in ("server-a", "server-b", "client", "node", "superlink")]
-            keepers = [partial(self._kill_one, "keeper")] if self._of_kind("keeper") else []
+            kills = [partial(self._kill_one, kind) for kind in KINDS]
             disks = [partial(self._fill, role) for role in Role]
             others = [self._kill_app, self._second_app, *[self._freeze] * 4, *[self._lose] * 4]
-            deck = [*kills, *keepers, *disks, *others]
+            deck = [*kills, *disks, *others]
             self._deck = [deck[place] for place in self._generator.permutation(len(deck))]
         self._deck.pop()()
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from signal import Signals
 
-from precad.lab.processes import Processes, Site, free_port
+from precad.lab.processes import PRECAD, Processes, Site, free_port
 from precad.protocol.states import Role
 from tests.deployment import storm_parties
 from tests.deployment.storm_parties import DISK, FLOWER, NATIVE
@@ -101,7 +101,7 @@ class StormSite(Processes):
             self.launch_server(Role[client.upper()])
         elif kind == "client":
             own = str(self.folder / client / f"{client}.toml")
-            self.launch(name, "python", "-P", "-m", "precad", "client", "--config", own, "--train", "storm_train:train")
+            self.launch(name, *PRECAD, "client", "--config", own, "--train", "storm_train:train")
         elif kind == "superlink":
             self._begin_superlink()
         else:
@@ -195,12 +195,13 @@ class StormSite(Processes):
     def _on_flower(self, client: str) -> dict[str, list[str]]:
         """The processes of a client on Flower, and their commands."""
         own, number = self.folder / client, FLOWER.index(client)
-        settings = f'precad-kit="{own}" precad-name="{client}" partition-id={number}'
+        settings = f'precad-socket="{own / client}.sock" partition-id={number}'
         trusted = ["--root-certificates", str(self.folder / "tls" / "ca.pem")]
         key = ["--auth-supernode-private-key", str(own / "node.key")]
         address = ["--superlink", f"127.0.0.1:{self._link}", "--host", "127.0.0.1", "--port", str(self._ports[client])]
         node = ["flower-supernode", *trusted, *key, *address, "--node-config", settings]
-        return {f"node-{client}": node}
+        keeper = [*PRECAD, "client", "--config", str(own / f"{client}.toml"), "--flower"]
+        return {f"keeper-{client}": keeper, f"node-{client}": node}
 
     def _begin_superlink(self) -> None:
         tls = self.folder / "tls"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from precad.deployment import receipts
 from precad.deployment.attendance import App, Attendance, OpenRound, Patience
+from precad.deployment.disk import DiskError
 from precad.deployment.leader import Leader
 from precad.deployment.server import Server
 from precad.deployment.store import Status
@@ -198,7 +199,9 @@ class Conductor:
                     continue
                 few = few + 1 if self._round() is Outcome.ABANDONED else 0
                 if few:
-                    self._pause(_growing(few))
+                    pause = _growing(few)
+                    LOG.warning("%d rounds in a row were given up: the next begins in %.0f s", few, pause)
+                    self._pause(pause)
             except _EndError:
                 continue
             except Exception as error:
@@ -227,6 +230,7 @@ class Conductor:
         """Wait until enough clients were seen lately, or the app is ready."""
         attendance = self._attendance
         while (left := attendance.pause) > 0:
+            LOG.info("who takes part is hidden, so rounds begin by the clock: the next in %.0f s", left)
             self._pause(left)
         while not self._holds(attendance.may_begin):
             there = attendance.there(self.task.members)
@@ -272,7 +276,7 @@ class Conductor:
 
     def _fail(self, step: str, attempt: int, error: Exception) -> None:
         away = isinstance(error, TransportError)
-        pause = _growing(attempt) if away else LONGEST_PAUSE
+        pause = _growing(attempt) if away or isinstance(error, DiskError | OSError) else LONGEST_PAUSE
         words = str(error) if isinstance(error, ProtocolError | TransportError) else f"{type(error).__name__}: {error}"
         self.failing = words
         LOG.log(
