@@ -8,8 +8,9 @@ import pytest
 from precad.deployment.addresses import check_host, check_port, host_and_port, https_url
 from precad.deployment.config import ServerConfig
 
-GOOD = ["localhost", "a.example", "127.0.0.1", "::1", "fe80::1%eth0", "SERVER-A"]
-BAD = ["", "a b", "a/b", "a@b", "\x1b[31m", "a\n", "a;b", "$(a)", "x" * 254, "[::1]", "ä.example"]
+GOOD = ["localhost", "a.example", "a.example.", "127.0.0.1", "::1", "2001:db8::7", "SERVER-A", "a_b"]
+BAD = ["", "a b", "a/b", "a@b", "\x1b[31m", "a\n", "a;b", "$(a)", "x" * 254, "[::1]", "ä.example", "٣", "%n"]
+BAD += [":::::", "x:y", "1:2", "fe80::1%", "fe80::1%eth0", "%:%", "999.1.1.1", "1.2.3", "-a", "a-.b", "a..b", ".a", "1"]
 
 
 @pytest.mark.parametrize("host", GOOD)

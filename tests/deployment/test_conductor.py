@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from precad.deployment import attendance as attendances
 from precad.deployment import conductor as conductors
 from precad.deployment import receipts
 from precad.deployment.attendance import Attendance, OpenRound, Patience
@@ -127,36 +129,47 @@ def test_a_silent_client_is_waited_for_only_if_it_joined(tmp_path: Path) -> None
     parties.close()
 
 
-def test_who_joined_and_never_answers_holds_a_round_up_for_round_seconds(tmp_path: Path) -> None:
+def test_who_joined_and_never_answers_holds_a_round_up_for_round_seconds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     parties = make(tmp_path)
-    with running(parties, replace(SHORT, round=1.0)) as made:
+    with running(parties, replace(SHORT, round=3.0)) as made:
         present(made)
         opened = taken(made)
         made.joined("lab", opened.number)
         answer(parties, made, opened, "bank")
         assert made.outcome(opened.number, SOON) is Outcome.OPENED
+    assert "round 0: 1 clients took their invitations and did not answer" in caplog.text
     parties.close()
 
 
-def test_who_never_answers_holds_up_few_rounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_never_answers_holds_up_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight rounds three: the others are closed when all have answered but the one that was silent."""
-    parties = make(tmp_path, participations=20)
+    task, now = world.make().task, [0.0]
+    monkeypatch.setattr(attendances, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    made = Attendance(task, Patience(round=100.0, join=1.0))
 
-    def waits_in_vain(made: Conductor, number: int, *names: str) -> bool:
-        caplog.clear()
-        present(made)
-        opened = taken(made, number - 1)
-        made.joined("lab", number)
-        assert not any(answer(parties, made, opened, *names))
-        assert made.outcome(number, SOON) is Outcome.OPENED
-        return "1 clients took their invitations and did not answer" in caplog.text
+    def waits_in_vain(number: int, *names: str) -> bool:
+        made.begin(OpenRound(number, b"", frozenset(world.CLIENTS), world.MODEL), (), resumed=False)
+        made.join("lab", number)
+        for name in names:
+            made.answer(name, number)
+        now[0] += 2
+        if made.may_close():
+            assert made.end() == 0
+            return False
+        now[0] += 100
+        assert made.may_close()
+        assert made.end() == 1
+        return True
 
-    with running(parties, Patience(round=1.5, join=0.1)) as made:
-        waited = [waits_in_vain(made, number, "bank", "clinic") for number in range(8)]
-        assert waited == [True, False, True, False, False, True, False, False]
-        assert not waits_in_vain(made, 8), "who answers counts,"
-        assert waits_in_vain(made, 9, "bank", "clinic"), "and is waited for again"
-    parties.close()
+    waited = [waits_in_vain(number, "bank", "clinic") for number in range(8)]
+    assert waited == [True, False, True, False, False, True, False, False]
+    assert not waits_in_vain(8, *world.CLIENTS), "who answers counts,"
+    assert waits_in_vain(9, "bank", "clinic"), "and is waited for again"
+    for number in range(10, 5000):
+        waits_in_vain(number, "bank", "clinic")
+    assert made._not_awaited["lab"] - 5000 <= 1 << attendances.LONGEST_REST
 
 
 def test_too_few_are_given_up_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

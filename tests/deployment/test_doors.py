@@ -43,7 +43,7 @@ from tests.deployment.test_transports import NOW, Site, make_site, quick, servin
 from tests.messages import says
 
 begun_site = made_site
-QUICK = Bounds(in_all=40, per_address=30, handshake=1.0, head=1.0, idle=1.0)
+QUICK = Bounds(in_all=40, per_address=30, handshake=1.0, head=1.0, idle=1.0, taken=1.0)
 SOON = 5.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -338,6 +338,18 @@ def test_an_answer_that_is_not_taken(hasty: House, lines: Lines) -> None:
         lines.wait_for("its answer was not taken for 1 s")
 
 
+def test_answers_that_are_not_taken_with_more_requests_behind_them(hasty: House, lines: Lines) -> None:
+    """They are no work under way: they are cut, and a newcomer beyond the bound takes the place of one at once."""
+    with ExitStack() as stack:
+        for _ in range(QUICK.per_address):
+            sock = stack.enter_context(hasty.connection(hasty.guest))
+            sock.settimeout(0.2)
+            with suppress(TimeoutError, OSError):
+                sock.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
+        assert hasty.ask(hasty.guest).status_code == 200
+        lines.wait_for("its answer was not taken for 1 s")
+
+
 def test_an_answer_that_is_taken_slowly(hasty: House, lines: Lines) -> None:
     """In more time than any single wait may take."""
     taken, begun = 0, time.monotonic()
@@ -361,6 +373,16 @@ def test_a_stop_does_not_wait_for_a_slow_reader(tmp_path: Path, monkeypatch: pyt
             assert b"200 OK" in sock.recv(4096)
             begun = time.monotonic()
         assert time.monotonic() - begun < 10
+
+
+def test_a_stop_does_not_wait_for_the_rest_of_a_request(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with open_house(tmp_path, OwnKeys.new("alpha", NOW)) as house:
+            sock = stack.enter_context(house.connection(house.guest))
+            sock.sendall(b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+            time.sleep(0.5)
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 20
 
 
 def test_an_idle_connection_ends_in_peace(hasty: House, lines: Lines) -> None:
@@ -495,6 +517,23 @@ def test_a_unix_socket_is_for_its_owner_and_group(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(ValueError, match=says("path too long")):
         doors.listen_at(tmp_path / ("x" * 200))
+
+
+def test_a_guest_that_makes_up_an_address_for_itself_closes_no_door(tmp_path: Path) -> None:
+    """A Unix socket may be bound to any name, also to one that no file has."""
+    place = tmp_path / "door.sock"
+    door = doors.serve_aside(APP, [doors.listen_at(place)], bounds=LOCAL)
+    try:
+        for name in (f"\0precad-{tmp_path}", str(tmp_path / "own.sock"), ""):
+            with socket.socket(socket.AF_UNIX) as sock:
+                if name:
+                    sock.bind(name[:100])
+                sock.settimeout(SOON)
+                sock.connect(str(place))
+                sock.sendall(REQUEST)
+                assert b"200 OK" in sock.recv(4096), name
+    finally:
+        door.leave()
 
 
 IDLE = 1150

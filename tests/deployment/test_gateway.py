@@ -4,6 +4,7 @@ import base64
 import datetime
 import json
 import logging
+import os
 import re
 import signal
 import socket
@@ -442,6 +443,11 @@ def test_settings(tmp_path: Path) -> None:
         gateway.Nodes(tmp_path / "none")
     with pytest.raises(ValueError, match=r"missing\.pem"):
         replace(config, certificate=tmp_path / "missing.pem").shown()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=says("it is a pipe, not a file")):
+        replace(config, certificate=tmp_path / "pipe").shown()
+    with pytest.raises(ValueError, match=says("folder of nodes")):
+        gateway.Nodes(config.certificate)
     config.tls_key.chmod(0o640)
     with pytest.raises(ValueError, match=says("gateway.tls.key", "others")):
         config.shown()

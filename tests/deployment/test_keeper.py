@@ -5,9 +5,11 @@ import json
 import logging
 import socket
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from precad.deployment.data_ledger import DataLedger
 from precad.deployment.disk import BusyError, exclusive
 from precad.deployment.kept_client import INVITATION_HEADER, KeptClient
 from precad.deployment.keys import is_signed
+from precad.deployment.log import MOST_LINES
 from precad.deployment.replies import reply_to
+from precad.deployment.task import Training
 from precad.deployment.transport import TransportError
-from precad.errors import Reason, Rejected
+from precad.errors import PrecadError, Reason, Rejected
 from precad.protocol.digests import model_digest
 from precad.protocol.params import Unit
 from tests.deployment import world
@@ -38,8 +42,8 @@ UPDATE = np.full(world.DIM, 0.5)
 class Site:
     """A consortium in which the bank's app is another process's; its keeper can be stopped and started."""
 
-    def __init__(self, folder: Path) -> None:
-        self.consortium = Consortium(folder)
+    def __init__(self, folder: Path, training: Training = world.TRAINING) -> None:
+        self.consortium = Consortium(folder, world.make(training))
         self.consortium.world.save(folder)
         DataLedger.new(folder / "data", DataBudget(epsilon=1e3, delta=1e-5, unit=Unit.CLIENT)).close()
         names = ("task.json", "bank.key", "bank.db", "bank.audit.log", "data")
@@ -272,13 +276,52 @@ def test_two_apps_at_once_get_the_same_reply(site: Site) -> None:
     assert site.consortium.a.submit(replies[0]) == Rejected(Reason.LATE)
 
 
-def test_a_rehearsal_is_kept(site: Site) -> None:
-    with closing(site.app()) as app:
-        assert app.rehearsed() is None
-        app.note_rehearsal(0.25)
-        assert app.rehearsed() == 0.25
-    with closing(site.app()) as app:
-        assert app.rehearsed() == pytest.approx(0.25, abs=0.002)
+def test_a_rehearsal_is_kept_if_a_client_could_join_after_it(tmp_path: Path) -> None:
+    """An app cannot have the next one's rounds end before they began."""
+    made = Site(tmp_path, replace(world.TRAINING, reply_seconds=8.0))
+    try:
+        for wrong in (0, 2001, 2**63 - 1, -1, "x", ""):
+            status, words = made.ask(f"/v2/rehearsal?milliseconds={wrong}")
+            assert (status, made.client.rehearsed()) == (400, None), words
+        with closing(made.app()) as app:
+            assert app.rehearsed() is None
+            app.note_rehearsal(0.25)
+            assert app.rehearsed() == 0.25
+        with closing(made.app()) as app:
+            assert app.rehearsed() == pytest.approx(0.25, abs=0.002)
+    finally:
+        made.stop()
+        made.consortium.close()
+
+
+def test_without_a_reply_time_there_is_no_rehearsal(site: Site) -> None:
+    assert site.ask("/v2/rehearsal?milliseconds=1")[0] == 400
+
+
+def test_refusals_do_not_fill_the_log(
+    site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("precad.server"), "propagate", True)
+    begun = time.monotonic()
+    for _ in range(300):
+        assert site.ask("/v2/answer")[0] == 403
+    lines = sum(record.getMessage() == "refused" for record in caplog.records)
+    assert 1 <= lines <= (MOST_LINES + 1) * (time.monotonic() - begun + 1)
+
+
+@pytest.mark.parametrize(("key", "is_folder"), [("data", False), ("data", True), ("audit_log", True)])
+def test_a_file_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, key: str, is_folder: bool) -> None:
+    """Not in the middle of a round."""
+    consortium = Consortium(tmp_path)
+    consortium.world.save(tmp_path)
+    task, log, store, wrong = (tmp_path / name for name in ("task.json", "bank.audit.log", "bank.db", "wrong"))
+    if is_folder:
+        wrong.mkdir()
+    else:
+        wrong.write_text("no ledger")
+    config = ClientConfig(task, "bank", tmp_path / "bank.key", store, log)
+    with pytest.raises((PrecadError, OSError), match="wrong"):
+        replace(config, **{key: wrong}).open_client(consortium.task)  # type: ignore[arg-type]
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,9 @@ import pytest
 
 import precad
 from precad.deployment import client_config, config, data_file, gateway, kit
+from precad.deployment.data_file import DataBudget
+from precad.deployment.data_ledger import DataLedger
+from precad.deployment.parties import Parties
 from precad.protocol.states import Role
 from tests.deployment import world
 from tests.messages import says
@@ -82,7 +85,7 @@ def test_a_servers_page_and_units_run_the_same_programs(folder: Path, role: Role
     lines = commands(own / "README.md")
     for path in own.glob("*.service"):
         (started,) = re.findall(rf"^ExecStart={kit.PROGRAMS}/(.*)$", path.read_text(), re.MULTILINE)
-        assert started.removesuffix(" --database superlink.db") in lines
+        assert started in lines
     assert f"precad server --config {role.name.lower()}.toml" in lines
     assert "sudo sh install.sh" in lines
     settings = config.load(own / f"{role.name.lower()}.toml")
@@ -261,6 +264,48 @@ def test_a_kit_is_the_same_whoever_makes_it_and_a_change_is_seen(tmp_path: Path)
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="sha256sum is not installed")
 def test_root_can_check_a_kit_before_anything_is_installed(folder: Path) -> None:
     subprocess.run([str(shutil.which("sha256sum")), "--check", "--quiet", kit.SUMS], cwd=folder / "alpha", check=True)
+
+
+def test_what_a_maker_names_stays_in_its_place(tmp_path: Path) -> None:
+    """No host, port or path adds a line to settings, or a word to a unit or a script."""
+    for host in ('0.0.0.0"\nanchor = "/tmp', "a b", "-x", "%n"):
+        with pytest.raises(ValueError, match="host must be"):
+            kit.server(TASK, world.MODEL, Role.B, tmp_path / "b", host=host)
+    for ports in ({"port": 99999}, {"port": 0}, {"clients_port": -5}):
+        with pytest.raises(ValueError, match="port must be"):
+            kit.server(TASK, world.MODEL, Role.A, tmp_path / "a", **ports)  # type: ignore[arg-type]
+    for place in ("%n:9092", "--insecure:1", "[a:9092", "a;b:1", "a:0"):
+        with pytest.raises(ValueError, match="where the gateway listens"):
+            kit.client(TASK, "bank", tmp_path / "bank", place)
+    for path in ("x\x7f", "x\ny", "x\u202e", 'x"y', "x%n"):
+        with pytest.raises(ValueError, match="ledger's path"):
+            kit.client(TASK, "bank", tmp_path / "bank", data=tmp_path / path)
+    assert not list(tmp_path.iterdir())
+    DataLedger.new(tmp_path / "my data", DataBudget(epsilon=9, delta=1e-5, unit=TASK.bounds.unit)).close()
+    kit.client(TASK, "bank", tmp_path / "bank", data=tmp_path / "my data")
+    for unit in ("precad-bank", "precad-bank-keeper"):
+        assert f'ReadWritePaths="{tmp_path / "my data"}"\n' in (tmp_path / "bank" / f"{unit}.service").read_text()
+
+
+@pytest.mark.parametrize("name", ["gateway", "superlink"])
+def test_no_key_of_a_has_the_name_of_one_of_flowers(tmp_path: Path, name: str) -> None:
+    parties = Parties.new(world.MODEL, TASK.bounds, TASK.training, {"bank": 1}, servers=(name, "beta"))
+    with pytest.raises(ValueError, match=f"cannot be named {name}"):
+        kit.server(parties.task, world.MODEL, Role.A, tmp_path)
+
+
+@pytest.mark.parametrize("name", [*ROLES.values(), "bank"])
+def test_a_second_installation_overwrites_nothing(folder: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(folder / name, tmp_path / "kit")
+    script = tmp_path / "kit" / "install.sh"
+    script.write_text(script.read_text().replace("/var/lib", str(tmp_path)))
+    (tmp_path / f"precad-{name}").mkdir()
+    before = sorted(path.name for path in (tmp_path / "kit").iterdir())
+    done = subprocess.run(
+        ["/bin/sh", "install.sh"], cwd=tmp_path / "kit", env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, f"precad-{name} exists" in done.stderr) == (1, True)
+    assert sorted(path.name for path in (tmp_path / "kit").iterdir()) == before
 
 
 def test_a_clients_first_way_is_the_native_one(tmp_path: Path) -> None:

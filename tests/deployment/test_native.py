@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import ssl
 import threading
 import time
@@ -395,8 +396,12 @@ def test_a_budget_of_the_data_that_is_spent_ends_it(tmp_path: Path) -> None:
 
 def test_a_ledger_of_the_data_that_is_gone_ends_it(tmp_path: Path) -> None:
     site = NativeSite(tmp_path)
-    config = site.config("bank", data=tmp_path / "nothing")
+    config = site.config("bank", data=tmp_path / "data")
+    with pytest.raises(StoreError, match="no ledger of a data set"):
+        config.open_client(site.task)
+    DataLedger.new(tmp_path / "data", DataBudget(epsilon=1e3, delta=1e-5, unit=Unit.CLIENT)).close()
     with site.conducting(), closing(config.open_client(site.task)) as client, closing(site.way("bank")) as way:
+        shutil.rmtree(tmp_path / "data")
         native = NativeClient(config, client, way, add_half)
         with pytest.raises(StoreError, match="no ledger of a data set"):
             native.run()

@@ -121,7 +121,11 @@ def test_a_round_is_given_up_at_either_server(both: Both) -> None:
     assert "no round is under way" in none.stderr
     rounds = RemoteRounds(both.site.settings(Role.A).app_socket)
     play(both, rounds, "bank")
-    assert "round 0 is given up" in precad("abandon", "--config", files[Role.A]).stdout
+    another = precad("abandon", "--config", files[Role.A], "--round", "1")
+    assert "the last round is 0, not 1" in another.stderr
+    assert not rounds.is_over(0)
+    assert "round 0 is given up" in precad("abandon", "--config", files[Role.A], "--round", "0").stdout
+    assert rounds.is_over(0)
     assert rounds.close(0) is Outcome.ABANDONED
 
     assert play(both, rounds, "bank") == 1
@@ -137,7 +141,8 @@ def test_a_round_is_given_up_at_either_server(both: Both) -> None:
     rounds.end()
     both.stop()
     assert "round 2 is given up" in precad("abandon", "--config", files[Role.A]).stdout
-    assert "round 2 is given up" in precad("abandon", "--config", files[Role.B]).stdout
+    assert "not 1" in precad("abandon", "--config", files[Role.B], "--round", "1").stderr
+    assert "round 2 is given up" in precad("abandon", "--config", files[Role.B], "--round", "2").stdout
     again = precad("abandon", "--config", files[Role.B])
     assert again.returncode
     assert "cannot be abandoned" in again.stderr

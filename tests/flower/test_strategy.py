@@ -1,5 +1,6 @@
 """The strategy and the mod, in memory: training, refusals, and what leaves a client."""
 
+import logging
 import re
 import sqlite3
 from collections.abc import Iterable
@@ -17,8 +18,8 @@ from precad.deployment import receipts
 from precad.deployment.data_file import DataBudget, view
 from precad.deployment.data_ledger import DataLedger
 from precad.errors import ProtocolError
+from precad.flower import collecting, wire
 from precad.flower import strategy as strategies
-from precad.flower import wire
 from precad.flower.mod import SOCKET, PrecadMod
 from precad.flower.strategy import PrecadStrategy, ServerA
 from precad.flower.wire import vector_of
@@ -48,7 +49,7 @@ def start(made: PrecadStrategy, grid: MemoryGrid, rounds: int = 1) -> list[Array
     def keep(_round: int, arrays: ArrayRecord) -> None:
         seen.append(arrays)
 
-    result = made.start(grid, grids.arrays(np.zeros(grids.DIM)), num_rounds=rounds, evaluate_fn=keep)
+    result = made.start(grid, grids.arrays(np.zeros(grids.DIM)), num_rounds=rounds, timeout=0.2, evaluate_fn=keep)
     assert result.arrays is seen[-1]
     return seen
 
@@ -197,6 +198,33 @@ def test_a_client_without_a_ledger_of_its_data_is_told_so(tmp_path: Path, caplog
         start(strategy(server), grid)
     assert NO_LEDGER not in caplog.text
     assert view(tmp_path / "s" / "data").mark.number == 2, "the round before it is counted too"
+
+
+def test_each_reply_goes_to_a_as_it_comes_and_the_wait_ends_with_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that is lost keeps nothing of the others' from A, and the app no longer than A waits itself."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(collecting, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(collecting, "NEWS_SECONDS", 0.0)
+    server = grids.server(tmp_path / "s", clients=2)
+    made, leader = strategy(server), grids.leader(server)
+    kept = list[int]()
+
+    def is_over(number: int) -> bool:
+        kept.append(len(leader.store.headers(number)))
+        return len(kept) == 3
+
+    monkeypatch.setattr(type(server.rounds), "is_over", lambda _self, number: is_over(number))
+    grid = MemoryGrid({0: grids.app(simulated=tmp_path / "s"), 1: grids.app(simulated=tmp_path / "s")})
+    start(made, grid)  # both are known
+    kept.clear()
+    grid.apps[1] = None
+    made.start(grid, grids.arrays(np.zeros(grids.DIM)), num_rounds=1, timeout=3600)
+    assert kept == [1, 1, 1]
+    assert "waiting for 1 replies" in caplog.text
+    assert "server A waits no longer: 1 replies did not come" in caplog.text
+    assert leader.ledger.participations() == {"client-0000": 2, "client-0001": 1}
 
 
 def test_a_client_that_vanishes_costs_the_others_nothing(tmp_path: Path) -> None:

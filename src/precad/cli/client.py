@@ -62,7 +62,10 @@ def _update(task: "Task", name: str, train: str | None, records: str | None) -> 
     by_record = task.bounds.unit is Unit.RECORD
     given, option, other = (records, "--records", "--train") if by_record else (train, "--train", "--records")
     if given is None or (train is not None and records is not None):
-        raise ValueError(f"the task's unit is {task.bounds.unit.value}: give {option} module:function, and no {other}")
+        raise ValueError(
+            f"the task's unit is {task.bounds.unit.value}: give {option} module:function, and no {other}; or --flower, "
+            "if apps on Flower train"
+        )
     return _by_record(task, name, given) if by_record else _by_client(given)
 
 

@@ -334,18 +334,23 @@ def server(config: options.ServerSettings, init: options.Init = False) -> None:
         service.run(settings)
 
 
-def abandon(config: options.ServerSettings) -> None:
+def abandon(
+    config: options.ServerSettings,
+    round_: Annotated[
+        int | None, typer.Option("--round", min=0, help="The round that you mean: no other is given up.")
+    ] = None,
+) -> None:
     """Give up the round that is under way at a server, where the protocol allows it, while the server runs or not.
 
     Its submissions are destroyed, and the model stays as it is. A round whose noisy share may have left can only be
     finished.
 
-    Example: precad abandon --config org-a/a.toml
+    Example: precad abandon --config org-a/a.toml --round 7
     """
     need("server")
     from precad.deployment import control
 
-    say(control.abandon(deployment.load_settings(config)))
+    say(control.abandon(deployment.load_settings(config), round_))
 
 
 def gateway(config: Annotated[Path, typer.Option(help="The gateway's settings, a TOML file.")]) -> None:

@@ -1,11 +1,14 @@
 """Hosts and ports in a person's settings: one check, and one way to write them as an address."""
 
+import ipaddress
 import re
+
+_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 
 
 def check_host(name: str, host: str) -> None:
     """Refuse what is neither the name of a host nor an address of IPv4 or IPv6."""
-    if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,253}", host):
+    if not (_is_address(host) or _is_name(host)):
         raise ValueError(f"{name} must be the name of a host or an IP address, got {host!r}")
 
 
@@ -20,7 +23,8 @@ def host_and_port(name: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not re.fullmatch("[0-9]{1,5}", port):
         raise ValueError(f"{name} must be given as HOST:PORT, got {text!r}")
-    host = host.removeprefix("[").removesuffix("]")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     check_host(name, host)
     check_port(name, int(port), least=1)
     return host, int(port)
@@ -29,3 +33,17 @@ def host_and_port(name: str, text: str) -> tuple[str, int]:
 def https_url(host: str, port: int) -> str:
     """The address of a service."""
     return f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return re.fullmatch("[0-9A-Fa-f:.]+", host) is not None
+
+
+def _is_name(host: str) -> bool:
+    """Labels with dots between them; the last is no number, or the host would be an address that is none."""
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= 253 and all(map(_NAME.fullmatch, labels)) and not labels[-1].isdigit()

@@ -3,8 +3,9 @@
 ``GET /v2/lease`` is answered with a word, and never ends: while it is open, its connection's app is the one that
 plays; another gets 409 and a sentence. With that word in the header ``precad-app``: ``GET /v2/task``; ``GET
 /v2/rounds/next?after=N``, which waits for a round (204: not yet; 410: the task is over); ``GET /v2/model``; ``GET
-/v2/told/CLIENT``; ``POST /v2/rounds/N/submission`` (200 with no words, or the reason), ``POST /v2/rounds/N/end`` and
-``GET /v2/rounds/N/outcome``, which waits. No key, no store and no noise can be reached from here.
+/v2/told/CLIENT``; ``POST /v2/rounds/N/submission`` (200 with no words, or the reason), ``POST /v2/rounds/N/end``,
+``GET /v2/rounds/N/over`` and ``GET /v2/rounds/N/outcome``, which waits. No key, no store and no noise can be reached
+from here.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ def app_app(conductor: Conductor) -> Starlette:
             Route("/v2/told/{client}", door.leased(door.told)),
             Route("/v2/rounds/{round}/submission", door.leased(door.submission), methods=["POST"]),
             Route("/v2/rounds/{round}/end", door.leased(door.end), methods=["POST"]),
+            Route("/v2/rounds/{round}/over", door.leased(door.is_over)),
             Route("/v2/rounds/{round}/outcome", door.leased(door.outcome)),
         ]
     )
@@ -126,6 +128,11 @@ class _Door:
         """The app has no more replies."""
         self._conductor.no_more(number(request.path_params["round"]))
         return PlainTextResponse("")
+
+    async def is_over(self, request: Request) -> Response:
+        """Whether a round was opened or given up."""
+        found = await run_in_threadpool(self._conductor.outcome, number(request.path_params["round"]), 0.0)
+        return PlainTextResponse("no" if found is None else "yes")
 
     async def outcome(self, request: Request) -> Response:
         """What became of a round."""

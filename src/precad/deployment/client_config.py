@@ -4,10 +4,11 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from precad.deployment import keys, tls
+from precad.deployment import keys, receipts, tls
 from precad.deployment import task as tasks
 from precad.deployment.addresses import check_host, check_port
 from precad.deployment.client import Client
+from precad.deployment.data_ledger import DataLedger
 from precad.deployment.task import Task
 from precad.mpc.fixed_point import check_positive
 from precad.tables import build, read_toml
@@ -55,10 +56,18 @@ class ClientConfig:
         return task
 
     def open_client(self, task: Task) -> Client:
-        """The client, on its state."""
+        """The client, on its state, if the ledger of its data and the file of its audit log can be used."""
         if self.data is None:
             LOG.warning("the settings name no ledger of the data: what other tasks on them cost is not counted")
-        return Client(task, self.name, keys.load_private(self.key), self.store, data=self.data)
+        else:
+            DataLedger(self.data).close()
+        client = Client(task, self.name, keys.load_private(self.key), self.store, data=self.data)
+        try:
+            receipts.write(self.audit_log, client.log())
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def pair(self) -> tls.Pair:
         """The certificate that a native client shows, and its key."""

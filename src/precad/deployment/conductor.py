@@ -160,15 +160,15 @@ class Conductor:
             self._attendance.app.ended = number
             self._changed.notify_all()
 
-    def abandon(self, seconds: float) -> str:
-        """Give up the current round; what was done, in a sentence.
+    def abandon(self, seconds: float, wanted: int | None = None) -> str:
+        """Give up the current round, if it is the one that is wanted; what was done, in a sentence.
 
         Raises:
             ProtocolError: The protocol does not allow it, and the words say why.
             StoreError: The disk does not allow it.
         """
         with self._changed:
-            wish = self._wish = self._wish or _Wish()
+            wish = self._wish = self._wish or _Wish(wanted)
             self._changed.notify_all()
             self._changed.wait_for(lambda: wish.answer is not None or self._stopping, seconds)
         if wish.answer is None:
@@ -190,11 +190,14 @@ class Conductor:
 
     def run(self) -> None:
         """Play the rounds until :meth:`stop`."""
-        few = 0
+        few, said = 0, False
         while not self._stopping:
             try:
                 self._grant()
                 if self.is_over():
+                    if not said:
+                        LOG.info("all rounds of the task were opened: this server may be stopped")
+                    said = True
                     self._pause(NEWS)
                     continue
                 few = few + 1 if self._round() is Outcome.ABANDONED else 0
@@ -233,8 +236,11 @@ class Conductor:
             LOG.info("who takes part is hidden, so rounds begin by the clock: the next in %.0f s", left)
             self._pause(left)
         while not self._holds(attendance.may_begin):
-            there = attendance.there(self.task.members)
-            LOG.info("no round begins: %d clients are there, %d are needed", there, attendance.needed)
+            if attendance.app.attached:
+                LOG.info("no round begins: the app has not asked for one")
+            else:
+                there = attendance.there(self.task.members)
+                LOG.info("no round begins: %d native clients are there, %d are needed", there, attendance.needed)
             self._pause(NEWS, attendance.may_begin)
 
     def _collect(self, number: int, *, resumed: bool) -> None:
@@ -307,7 +313,7 @@ class Conductor:
         answer: int | PrecadError
         try:
             with self._lock:
-                answer = self._leader.abandon_round()
+                answer = self._leader.abandon_round(wish.wanted)
             LOG.warning("round %d is given up, as its operator wishes", answer)
             self._after()
         except PrecadError as error:
@@ -330,6 +336,8 @@ class Conductor:
 class _Wish:
     """That the current round be given up."""
 
+    wanted: int | None
+    """Which it must be."""
     answer: int | PrecadError | None = None
 
 

@@ -191,7 +191,7 @@ class ServerConfig:
             "rounds opened": opened,
             "rounds left": task.training.rounds - opened,
             "model": model_digest(model).hex(),
-            "clients left": sum(counts.get(name, 0) < cap for name in task.members),
+            "clients with rounds left": sum(counts.get(name, 0) < cap for name in task.members),
         }
 
     def bounds(self) -> Bounds:

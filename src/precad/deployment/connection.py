@@ -61,7 +61,7 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """The other side does not take its answer."""
         super().pause_writing()
-        self._wait(self._visitors.bounds.idle, "its answer was not taken")
+        self._wait(self._visitors.bounds.taken, "its answer was not taken")
 
     def resume_writing(self) -> None:
         """It takes it again."""
@@ -79,7 +79,7 @@ class Connection(H11Protocol):
 
     def shutdown(self) -> None:
         """The server stops."""
-        if self._is_answering():
+        if self._has_whole_request():
             super().shutdown()
             self._abort_with_answer()
         else:
@@ -87,7 +87,7 @@ class Connection(H11Protocol):
 
     def _watch_request(self) -> None:
         """After its head a request may take its time, but not pause; once it is whole, the time is ours."""
-        if self._is_answering():
+        if self._is_answering() and not self.flow.write_paused:
             self._stop_waiting()
             if self.cycle.more_body:
                 self._wait(self._visitors.bounds.head, "a request paused")
@@ -105,7 +105,7 @@ class Connection(H11Protocol):
             self._timer.cancel()
 
     def _end_wait(self, seconds: float, words: str) -> None:
-        if self.flow.read_paused:  # we are the slow ones
+        if self.flow.read_paused and not self.flow.write_paused:  # we are the slow ones
             self._wait(seconds, words)
         else:
             self._cut(f"{words} for {seconds:g} s")
@@ -124,7 +124,7 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _has_whole_request(self) -> bool:
-        return self._is_answering() and not self.cycle.more_body
+        return self._is_answering() and not self.cycle.more_body and not self.flow.write_paused
 
 
 def _certificate(transport: asyncio.Transport) -> bytes:

@@ -53,7 +53,8 @@ def listen(host: str, port: int) -> socket.socket:
         listening.listen(1024)
     except OSError as error:
         listening.close()
-        raise ValueError(f"cannot listen on {host} port {port}: {error.strerror}; is another server running?") from None
+        asked = "; is another server running?" if error.errno == errno.EADDRINUSE else ""
+        raise ValueError(f"cannot listen on {host} port {port}: {error.strerror}{asked}") from None
     return listening
 
 
@@ -205,7 +206,8 @@ class Door(uvicorn.Server):
                     self._visitors.make_room()
                 await asyncio.sleep(0.05)
                 continue
-            visitor = Visitor(address[0] if address else "this machine", accepted.close)
+            # A Unix socket has no address, or one that the other side has made up.
+            visitor = Visitor(address[0] if isinstance(address, tuple) else "this machine", accepted.close)
             if self._visitors.admit(visitor):
                 self._begin(self._receive(accepted, visitor))
             else:

@@ -12,6 +12,7 @@ import base64
 import binascii
 import datetime
 import logging
+import os
 import re
 import ssl
 from dataclasses import dataclass
@@ -107,9 +108,10 @@ class GatewayConfig:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             check_secret(self.tls_key)
+            read_bytes(self.certificate, 1 << 16)  # OpenSSL itself would wait at a pipe
             context.load_cert_chain(self.certificate, self.tls_key)
-        except OSError as error:
-            raise ValueError(f"cannot use the certificate {self.certificate} and its key: {error}") from None
+        except (OSError, ValueError) as error:
+            raise ValueError(f"cannot use the certificate {self.certificate} with {self.tls_key}: {error}") from None
         return context
 
     def inside(self) -> httpx.AsyncClient:
@@ -173,6 +175,7 @@ class Nodes:
         """Read the folder, if it has changed; what is wrong with it, in words."""
         try:
             changed = self._folder.stat().st_mtime_ns
+            os.scandir(self._folder).close()
         except OSError as error:
             changed, wrong = -1, [f"cannot read the folder of nodes {self._folder}: {error.strerror}"]
         else:

@@ -32,12 +32,10 @@ class HelperServer(Server):
             self.take(round_, what, body)
             return self.own(round_, what)
 
-    def abandon_round(self) -> int:
+    def abandon_round(self, number: int | None = None) -> int:
         """Give up the current round, if A cannot have let its noisy share out: A does so only with B's tally."""
         with self.lock:
-            row = self.last()
-            if row is None:
-                raise ProtocolError("no round is under way")
+            row = self.current(number)
             if row.status is Status.CLOSED and self.taken(row.number, Exchange.TALLY):
                 raise ProtocolError(
                     f"round {row.number} is tallied, and server {self.peer.name} may have opened its share: it can "

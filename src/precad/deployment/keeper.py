@@ -38,15 +38,16 @@ from precad.deployment.client_config import ClientConfig
 from precad.deployment.disk import exclusive
 from precad.deployment.doors import number
 from precad.deployment.kept_client import INVITATION_HEADER
-from precad.deployment.log import log, log_as_json
+from precad.deployment.log import FewLines, log, log_as_json
 from precad.deployment.refusals import refusal
+from precad.deployment.replies import MARGIN
 from precad.deployment.visitors import Bounds
 from precad.mpc.prg import Digest
 
 LOG = logging.getLogger("precad.client")
 MOST_MESSAGE = 1 << 16
 """Bytes of a verdict."""
-LOCAL = Bounds(in_all=16, idle=10 * 86_400.0, head=10 * 86_400.0)
+LOCAL = Bounds(idle=10 * 86_400.0, head=10 * 86_400.0)
 """An app connects before it trains, and may train for days."""
 
 
@@ -87,6 +88,7 @@ class _Keeper:
 
     def __init__(self, client: Client, log: Path) -> None:
         self._client, self._log, self._lock = client, log, threading.Lock()
+        self._refused = FewLines("refused")
 
     def answered(
         self, handler: Callable[[Request, bytes], Response], most: int
@@ -101,12 +103,11 @@ class _Keeper:
             try:
                 return await run_in_threadpool(alone, request, await _body(request, most))
             except RefusedError as refused:
-                LOG.warning("refused: %s", refused)
-                return PlainTextResponse(str(refused), 403)
+                status, words = 403, str(refused)
             except Exception as error:
                 status, words = refusal(error)
-                LOG.error("refused: %s", words)
-                return PlainTextResponse(words, status)
+            self._refused.add(path=request.url.path[:80], status=status, words=words)
+            return PlainTextResponse(words, status)
 
         return answer
 
@@ -154,8 +155,12 @@ class _Keeper:
         return Response(reply)
 
     def rehearsal(self, request: Request, _body: bytes) -> Response:
-        """Keep what a rehearsal took."""
-        self._client.note_rehearsal(number(request.query_params.get("milliseconds", "")) / 1000)
+        """Keep what a rehearsal took, if a client could join after it: an app cannot spoil the rounds of the next."""
+        seconds = number(request.query_params.get("milliseconds", "")) / 1000
+        most = self._client.task.training.reply_seconds / MARGIN
+        if not 0 < seconds <= most:
+            raise HTTPException(400, f"a rehearsal takes more than 0 and at most {most:g} seconds, got {seconds:g}")
+        self._client.note_rehearsal(seconds)
         return Response(status_code=204)
 
     def _joined(self, request: Request) -> Joined:

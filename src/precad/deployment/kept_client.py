@@ -33,7 +33,7 @@ INVITATION_HEADER = "precad-invitation"
 """An invitation, in base64."""
 PATIENCE = 60.0
 """Seconds for which a keeper may be away, as when it is restarted."""
-PAUSE = 1.0
+PAUSE, LONGEST_PAUSE = 1.0, 5.0
 _ANSWER = 600.0
 _REFUSED = 403
 
@@ -121,7 +121,7 @@ class KeptClient:
     def note_rehearsal(self, seconds: float) -> None:
         """Keep what a rehearsal took."""
         self._about["rehearsed"] = seconds
-        self._ask("POST", f"rehearsal?milliseconds={int(1000 * seconds) + 1}")
+        self._ask("POST", f"rehearsal?milliseconds={max(1, int(1000 * seconds))}")
 
     def _of_round(self, joined: Kept, what: str, body: bytes = b"") -> tuple[int, bytes]:
         headers = {INVITATION_HEADER: b64encode(joined.invitation).decode()}
@@ -150,7 +150,7 @@ class KeptClient:
             ) from None
         LOG.warning("%s; another attempt in %g s, and so on for %.0f s", words, pause, left)
         self._sleep(pause)
-        return 2 * pause
+        return min(LONGEST_PAUSE, 2 * pause)
 
 
 def _checked(status: int, answer: bytes) -> tuple[int, bytes]:

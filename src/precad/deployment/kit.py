@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy.typing import NDArray
 
 from precad import __version__
-from precad.deployment.addresses import host_and_port
+from precad.deployment.addresses import check_host, check_port, host_and_port
 from precad.deployment.data_file import DataBudget
 from precad.deployment.data_ledger import DataLedger
 from precad.deployment.task import Task
@@ -39,12 +39,14 @@ SUMS = "SHA256SUMS"
 GATEWAY_PORT, CLIENTS_PORT = 9092, 8444
 _SUPERLINK = (
     "flower-superlink --host 127.0.0.1 --port 8000 --isolation process --superexec-auth-secret-file superexec.secret "
-    "--enable-supernode-auth --ssl-certfile superlink.pem --ssl-keyfile superlink.key --ssl-ca-certfile superlink.pem"
+    "--enable-supernode-auth --ssl-certfile superlink.pem --ssl-keyfile superlink.key --ssl-ca-certfile superlink.pem "
+    "--database superlink.db"
 )
 _SUPEREXEC = (
     "flower-superexec --runtime-api-address 127.0.0.1:8000 --root-certificates superlink.pem "
     "--superexec-auth-secret-file superexec.secret"
 )
+_FLOWER_KEYS = ("superlink", "gateway")
 _PARTS = ("superlink", "superexec", "gateway")
 """The services of Flower at A, beside the server."""
 _SUPERNODE_PORT = 9094
@@ -86,6 +88,12 @@ def server(
     if model_digest(model) != task.model:
         raise ValueError(f"the model's digest is {model_digest(model).hex()}, the task names {task.model.hex()}")
     name, letter = task.server(role).name, role.name.lower()
+    if role is Role.A and name in _FLOWER_KEYS:
+        raise ValueError(f"server A cannot be named {name}: its key would have the name of a key of Flower's")
+    if host is not None:
+        check_host("host", host)
+    check_port("port", port, least=1)
+    check_port("clients_port", clients_port)
     usual_host = "0.0.0.0" if role is Role.B else "127.0.0.1"  # noqa: S104 - TLS pins A
     values = {
         **_of_a_party(task, name, "server", "server" if role is Role.B else "flower", wheels),
@@ -148,6 +156,8 @@ def client(
     task.check_reply_time()
     host, port = host_and_port("where server A listens", door)
     host_and_port("where the gateway listens", superlink)
+    if data is not None and not re.fullmatch(r"[\w ./@+-]+", str(data.absolute())):
+        raise ValueError(f"the ledger's path must have letters, digits, blanks and ./@+-_ alone, got {str(data)!r}")
     member = task.members[name]
     values = {
         **_of_a_party(task, name, "client", "flower", wheels),
@@ -160,6 +170,7 @@ def client(
         "epsilon": task.epsilon,
         "delta": task.training.delta,
         "ledger": json.dumps(DATA if data is None else str(data.absolute()), ensure_ascii=False),
+        "writes": "" if data is None else str(data.absolute()),
         "native": bool(member.identity.certificate),
         "by_record": task.bounds.unit is Unit.RECORD,
         "trains": "--records mymodule:load" if task.bounds.unit is Unit.RECORD else "--train mymodule:train",

@@ -131,11 +131,9 @@ class Leader(Server):
         """What became of a client's last submission, signed by both servers, for that client alone."""
         return self.store.told(client)
 
-    def abandon_round(self) -> int:
+    def abandon_round(self, number: int | None = None) -> int:
         """Give up the current round, if its noisy share has not left; B does the same when the next one begins."""
-        row = self.last()
-        if row is None:
-            raise ProtocolError("no round is under way")
+        row = self.current(number)
         self.abandon(row)
         return row.number
 

@@ -62,6 +62,10 @@ class Rounds(Protocol):
         """The clients' replies in a round; for each, why it does not count, or None."""
         ...
 
+    def is_over(self, number: int) -> bool:
+        """Whether a round takes no replies any more."""
+        ...
+
     def close(self, number: int) -> Outcome:
         """There are no more replies in a round: what became of it."""
         ...
@@ -97,6 +101,11 @@ class OwnRounds:
         del number
         with self.leader.all_or_none():
             return [self.leader.submit(reply) for reply in replies]
+
+    def is_over(self, number: int) -> bool:
+        """Never: a round ends when its app says so."""
+        del number
+        return False
 
     def close(self, number: int) -> Outcome:
         """End a round."""
@@ -181,6 +190,10 @@ class RemoteRounds:
             return Rejected(Reason.MALFORMED)
         words = self._ask("POST", f"/v2/rounds/{number}/submission", reply).text
         return Rejected(Reason(words)) if words else None
+
+    def is_over(self, number: int) -> bool:
+        """Whether A has ended a round, because its time is over or its operator gave it up."""
+        return self._ask("GET", f"/v2/rounds/{number}/over").text == "yes"
 
     def close(self, number: int) -> Outcome:
         """Say that there are no more replies, and wait until A has ended the round."""

@@ -130,9 +130,21 @@ class Server:
         events = Events(task=self.task.digest.hex(), round=row.number, kind=receipts.ABANDONED, model=row.model.hex())
         self.store.abandon(row.number, receipts.next_line(self.store.last_line(), events, self._key).as_text())
 
-    def abandon_round(self) -> int:
-        """Give up the current round where the protocol allows it, as each server sees it; its number."""
+    def abandon_round(self, number: int | None = None) -> int:
+        """Give up the current round where the protocol allows it, as each server sees it; its number.
+
+        If ``number`` is given, no other round is given up.
+        """
         raise NotImplementedError
+
+    def current(self, number: int | None) -> RoundRow:
+        """The last round, which must be the one with this number, if one is given."""
+        row = self.last()
+        if row is None:
+            raise ProtocolError("no round is under way")
+        if number is not None and row.number != number:
+            raise ProtocolError(f"the last round is {row.number}, not {number}: nothing was given up")
+        return row
 
     def within_cap(self, names: frozenset[str]) -> frozenset[str]:
         """Those of the roster whose updates may be opened once more."""

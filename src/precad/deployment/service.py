@@ -130,7 +130,7 @@ def run(config: ServerConfig) -> None:
         context = tls.pinned_context(ssl.PROTOCOL_TLS_SERVER, config.pair(), helper.identity, helper.peer)
         listening = doors.listen(config.host, config.port)
         metrics, control = Metrics(), doors.listen_at(config.control_socket, MODE)
-        doors.serve_aside(control_app(lambda: give_up(helper, config)), [control], bounds=LOCAL)
+        doors.serve_aside(control_app(lambda wanted: give_up(helper, config, wanted)), [control], bounds=LOCAL)
         if config.metrics_port:
             inside = doors.listen("127.0.0.1", config.metrics_port)
             doors.serve_aside(operations_app(helper, metrics), [inside], bounds=LOCAL)

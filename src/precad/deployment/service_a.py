@@ -43,7 +43,14 @@ def run(config: ServerConfig) -> None:
         aside = _open_doors(config, conductor, metrics)
         thread = threading.Thread(target=conductor.run, daemon=True)
         thread.start()
-        log("started", server=leader.identity.name, task=leader.task.digest.hex(), socket=str(config.app_socket))
+        log(
+            "started",
+            server=leader.identity.name,
+            task=leader.task.digest.hex(),
+            socket=str(config.app_socket),
+            clients_host=config.clients_host,
+            clients_port=config.clients_port,
+        )
         ending.wait()
         conductor.stop()
         for door in aside:
@@ -70,7 +77,9 @@ def _open_doors(config: ServerConfig, conductor: Conductor, metrics: Metrics) ->
         operations = operations_app(conductor.server, metrics, lambda: conductor.failing)
         aside.append(doors.serve_aside(operations, [inside], bounds=LOCAL))
     aside.append(doors.serve_aside(app_app(conductor), [app], bounds=LOCAL))
-    aside.append(doors.serve_aside(control_app(lambda: conductor.abandon(SECONDS)), [control], bounds=LOCAL))
+    aside.append(
+        doors.serve_aside(control_app(lambda wanted: conductor.abandon(SECONDS, wanted)), [control], bounds=LOCAL)
+    )
     return aside
 
 

@@ -27,7 +27,9 @@ class Bounds:
     head: float = 30.0
     """Seconds to the end of the first request's head; also the longest pause within a request."""
     idle: float = 120.0
-    """Seconds to the end of the next request's head; also how long an answer may wait to be taken."""
+    """Seconds to the end of the next request's head."""
+    taken: float = 120.0
+    """Seconds for which an answer may wait to be taken."""
 
     def __post_init__(self) -> None:
         for name in ("in_all", "per_address"):

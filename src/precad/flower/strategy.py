@@ -27,16 +27,15 @@ from precad.deployment.leader import Leader
 from precad.deployment.parties import Parties
 from precad.deployment.rounds import OwnRounds, RemoteRounds, Rounds
 from precad.deployment.task import Task, Training
+from precad.errors import Rejected
 from precad.files import make_folder, write_file
 from precad.flower import wire
+from precad.flower.collecting import NEWS_SECONDS, POLL_SECONDS, CollectingGrid
 from precad.flower.mod import MARK
 from precad.flower.wire import LOG, Layout, vector_of
 from precad.protocol.params import Params
 from precad.protocol.states import Role
 
-POLL_SECONDS = 0.5
-NEWS_SECONDS = 15.0
-"""Between two lines of the log about the same wait."""
 MOST_QUESTIONS = 20
 """To one node, in a run."""
 
@@ -107,6 +106,8 @@ class PrecadStrategy(Strategy):
         self._inner, self._rounds = inner, server.rounds
         self._directory = Directory(server.rounds.task, patience)
         self._planned: tuple[OpenRound, Message] | None = None
+        self._taken: dict[int, Rejected | None] = {}
+        """What A said of the replies of this round that it has, by their objects."""
 
     def start(
         self,
@@ -127,7 +128,8 @@ class PrecadStrategy(Strategy):
         if not timeout > reply_seconds:
             raise ValueError(f"timeout is {timeout:g} seconds: clients reply after {reply_seconds:g}")
         current = self._shaped(initial_arrays)
-        return super().start(grid, current, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        collecting = CollectingGrid(grid, self._take, self._is_over)
+        return super().start(collecting, current, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -138,7 +140,7 @@ class PrecadStrategy(Strategy):
         planned = next(iter(self._inner.configure_train(server_round, current, config, grid)), None)
         if planned is None:
             raise ValueError("the inner strategy must send at least one node something to train")
-        self._planned = opened, planned
+        self._planned, self._taken = (opened, planned), {}
         nodes = self._directory.nodes(grid)
         invited = {name: nodes[name] for name in sorted(opened.selected) if name in nodes}
         LOG.info("round %d of the task: %d clients are invited", opened.number, len(invited))
@@ -152,10 +154,11 @@ class PrecadStrategy(Strategy):
             raise ValueError("no round was configured")
         opened, planned = self._planned
         received = list(replies)
-        answers = [wire.read(reply, wire.REPLY) or b"" for reply in received if not reply.has_error()]
-        verdicts = Counter(self._rounds.submit(opened.number, answers))
-        silent = len(received) - len(answers)
-        LOG.info("kept %d submissions; %d clients sent nothing", verdicts.pop(None, 0), silent)
+        for reply in received:
+            self._take(reply)
+        verdicts = Counter(self._taken.values())
+        silent, kept = len(received) - verdicts.total(), verdicts.pop(None, 0)
+        LOG.info("kept %d submissions, rejected %d; %d clients sent nothing", kept, verdicts.total(), silent)
         for rejected, count in verdicts.items():
             LOG.warning("rejected %d: %s", count, rejected.reason.value if rejected is not None else "")
         if self._rounds.close(opened.number) is Outcome.ABANDONED:
@@ -169,6 +172,16 @@ class PrecadStrategy(Strategy):
                 f"{type(self._inner).__name__} changes the model that both servers computed: use FedAvg or FedProx"
             )
         return current, metrics
+
+    def _take(self, reply: Message) -> None:
+        """Hand a reply to server A, once."""
+        if self._planned is None or reply.has_error() or id(reply) in self._taken:
+            return
+        answer = wire.read(reply, wire.REPLY) or b""
+        (self._taken[id(reply)],) = self._rounds.submit(self._planned[0].number, [answer])
+
+    def _is_over(self) -> bool:
+        return self._planned is not None and self._rounds.is_over(self._planned[0].number)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -185,9 +198,9 @@ class PrecadStrategy(Strategy):
     def summary(self) -> None:
         """Log the task, and the inner strategy's summary."""
         task = self._rounds.task
-        LOG.info("\t├──> PRECAD: task %s with server %s", task.digest.hex()[:16], task.server_b.name)
+        LOG.info("  ├──> PRECAD: task %s with server %s", task.digest.hex()[:16], task.server_b.name)
         cost, delta = task.epsilon, task.training.delta
-        LOG.info("\t├──> a client's cost against a server is at most ε = %.3f at δ = %g", cost, delta)
+        LOG.info("  ├──> a client's cost against a server is at most ε = %.3f at δ = %g", cost, delta)
         self._inner.summary()
 
     def _shaped(self, arrays: ArrayRecord) -> ArrayRecord:

@@ -1,6 +1,10 @@
 #!/bin/sh
 # Makes the users and folders of {{ name }}'s services, moves this kit there, and starts the units. As root, in this folder, once.
 set -eu
+if [ -e /var/lib/{{ state }} ]; then
+  echo "/var/lib/{{ state }} exists: what is in it is not overwritten" >&2
+  exit 1
+fi
 units=precad-{{ name }}.service group={{ user }} mode=0700
 add_user() {
   id "$1" >/dev/null 2>&1 || useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin "$1"
