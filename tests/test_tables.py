@@ -120,7 +120,7 @@ def test_all_that_is_mutated_is_refused_or_stands_for_what_it_says(value: Outer,
 
 
 BAD: dict[str, dict[str, Any]] = {
-    "it has no key 'more'; it may have text, whole": {"more": 1},
+    "it: unknown key 'more'; known are text, whole": {"more": 1},
     "text must be text, got 3": {"text": 3},
     "whole must be a whole number, got True": {"whole": True},
     "whole must be a whole number, got 1.0": {"whole": 1.0},
@@ -135,7 +135,7 @@ BAD: dict[str, dict[str, Any]] = {
     "place must be text, got 3": {"place": 3},
     r"place must be a path of printable characters, got 'a\x1b[31m\u202e'": {"place": "a\x1b[31m\u202e"},
     "[inner] must be a table, got 3": {"inner": 3},
-    "[inner] has no key 'x'; it may have name, size": {"inner": {"name": "i", "x": 1}},
+    "[inner]: unknown key 'x'; known are name, size": {"inner": {"name": "i", "x": 1}},
     "[inner] lacks name": {"inner": {}},
     "maybe must be a finite number, got '1'": {"maybe": "1"},
     "inners must be a list, got 'ab'": {"inners": "ab"},

@@ -69,7 +69,7 @@ def build(
     allowed = [name for name in kinds if name not in known]
     for key in table:
         if key not in allowed:
-            raise ValueError(f"{where} has no key {_shown(key)}; it may have {', '.join(allowed)}")
+            raise ValueError(f"{where}: unknown key {_shown(key)}; known are {', '.join(allowed)}")
     missing = [name for name in allowed if name not in table and (complete or name in required)]
     if missing:
         raise ValueError(f"{where} lacks {', '.join(missing)}")

@@ -167,6 +167,7 @@ def client(
         "supernode_command": _supernode(name, superlink),
         "superexec_command": _CLIENT_SUPEREXEC,
         "app": "ClientApp",
+        "gateway_port": GATEWAY_PORT,
         "epsilon": task.epsilon,
         "delta": task.training.delta,
         "ledger": json.dumps(DATA if data is None else str(data.absolute()), ensure_ascii=False),
