@@ -1,5 +1,6 @@
 """The store: what is pinned stays, what is grouped is written together, what is wrong is said in words."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from precad.deployment.disk import StoreError
+from precad.deployment.disk import DiskError, StoreError, in_words
 from precad.deployment.store import Kept, Status, Store
 from precad.errors import ProtocolError
 from precad.mpc.prg import Digest
@@ -100,6 +101,16 @@ def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write"):
         Store(tmp_path / "file" / "x.db", TASK, "alpha")
+
+
+def test_a_store_that_cannot_be_opened_for_want_of_room_says_so() -> None:
+    """SQLite calls it an I/O error when there is none for the file beside its write-ahead log."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+    with pytest.raises(DiskError, match="the disk is full: nothing was lost"), in_words():
+        raise error
+    with pytest.raises(DiskError, match="disk I/O error"), in_words():
+        raise sqlite3.OperationalError("disk I/O error")
 
 
 def test_commits_are_on_the_disk(store: Store) -> None:

@@ -112,11 +112,16 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
             raise
 
 
+def _is_full(error: Exception) -> bool:
+    """Whether there is no room, also for the file that processes share beside a write-ahead log."""
+    return "disk is full" in str(error) or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
+
+
 @contextmanager
 def in_words() -> Iterator[None]:
     """What goes wrong on the disk, the ledger's part of it included, as one sentence."""
     try:
         yield
     except (sqlite3.DatabaseError, LedgerError) as error:
-        words = FULL if "disk is full" in str(error) else str(error)
+        words = FULL if _is_full(error) else str(error)
         raise DiskError(f"the store cannot be read or written: {words}") from error
