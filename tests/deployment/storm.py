@@ -33,7 +33,7 @@ STEP = 0.2
 """Seconds between two looks at everything."""
 SECOND_SECONDS = 90.0
 """Of a second app."""
-CALM_SECONDS, CALM_ROUNDS = 150.0, 2
+CALM_SECONDS, CALM_ROUNDS = 400.0, 2
 """After the storm, so many rounds open within this time. It is the bound of every other wait too."""
 KINDS = ("server-a", "server-b", "client", "keeper", "node", "superlink")
 """Of the services, each of which is killed as often as the others."""

@@ -4,9 +4,9 @@ import re
 import time
 from pathlib import Path
 
-QUIET = 20.0
+QUIET = 45.0
 """Seconds without a line, after which somebody must have said how long the wait is."""
-SLACK = 5.0
+SLACK = 15.0
 """Seconds by which a wait may be longer than its line says, on a busy machine."""
 OPENED = re.compile(r"round (\d+) is opened")
 ANNOUNCED = re.compile(r"(?:in|at most) ([\d.]+) s(?:econds)?\b")
