@@ -368,7 +368,9 @@ def test_a_round_is_given_up_by_its_operator(tmp_path: Path) -> None:
         present(made)
         opened = taken(made)
         answer(parties, made, opened, "bank")
-        assert "round 0 is given up" in made.abandon(SOON)
+        with pytest.raises(ProtocolError, match=says("the last round is 0, not 5")):
+            made.abandon(SOON, 5)
+        assert "round 0 is given up" in made.abandon(SOON, 0)
         assert made.outcome(0, 0) is Outcome.ABANDONED
         away.set()
         answer(parties, made, taken(made, 0))
@@ -377,6 +379,16 @@ def test_a_round_is_given_up_by_its_operator(tmp_path: Path) -> None:
             made.abandon(SOON)
         away.clear()
         assert made.outcome(1, SOON) is Outcome.OPENED
+    parties.close()
+
+
+def test_two_operators_who_mean_different_rounds(tmp_path: Path) -> None:
+    """Neither is told that the other's was given up."""
+    parties = make(tmp_path)
+    idle = Conductor(parties.a, QUICK)
+    assert "is being asked" in idle.abandon(0.0, 3)
+    with pytest.raises(ProtocolError, match="another round is just being given up"):
+        idle.abandon(0.0, 4)
     parties.close()
 
 

@@ -215,6 +215,23 @@ def test_an_update_that_is_none_becomes_zeros(site: Site, update: Any) -> None:
     assert site.client.participations() == 1
 
 
+def test_an_update_that_cannot_be_sealed_becomes_zeros(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever an update does to the keeper, the client answers."""
+    seal = site.client.seal
+
+    def fails(joined: Any, x: Any) -> Any:
+        if x.any():
+            raise MemoryError
+        return seal(joined, x)
+
+    monkeypatch.setattr(site.client, "seal", fails)
+    invitation, model = site.invited()
+    with closing(site.app()) as app:
+        reply = app.answer(app.join(invitation, model), UPDATE)
+    assert site.finish(reply) is None
+    assert site.client.participations() == 1
+
+
 def test_a_keeper_that_is_restarted_is_waited_for(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """Between joining and answering, and after the answer was lost: the reply is the one of before."""
     invitation, model = site.invited()

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from precad.deployment.conductor import Conductor
-from precad.deployment.doors import number
+from precad.deployment.doors import body_of, number
 from precad.deployment.log import log
 from precad.deployment.refusals import refusal
 from precad.deployment.rounds import APP_HEADER, POLL
@@ -116,12 +116,8 @@ class _Door:
     async def submission(self, request: Request) -> Response:
         """A client's reply, of whoever signed it."""
         number(request.path_params["round"])
-        most, body = submission_limit(self._conductor.task), bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most:
-                raise HTTPException(413, f"a submission has more than {most} bytes")
-        rejected = await run_in_threadpool(self._conductor.submit, None, bytes(body))
+        body = await body_of(request, submission_limit(self._conductor.task), "a submission")
+        rejected = await run_in_threadpool(self._conductor.submit, None, body)
         return PlainTextResponse("" if rejected is None else rejected.reason.value)
 
     async def end(self, request: Request) -> Response:

@@ -29,7 +29,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from precad.deployment.conductor import Conductor
-from precad.deployment.doors import in_pieces, number, peer
+from precad.deployment.doors import body_of, in_pieces, number, peer
 from precad.deployment.https import VERSION_HEADER
 from precad.deployment.log import FewLines
 from precad.deployment.refusals import refusal
@@ -172,16 +172,12 @@ class _Door:
         return Response("" if rejected is None else rejected.reason.value, media_type="text/plain")
 
     async def _body(self, request: Request) -> bytes:
-        body, seconds = bytearray(), max(POLL, self._most / SLOWEST)
+        seconds = max(POLL, self._most / SLOWEST)
         try:
             async with asyncio.timeout(seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > self._most:
-                        raise HTTPException(413, f"a submission has more than {self._most} bytes")
+                return await body_of(request, self._most, "a submission")
         except TimeoutError:
             raise HTTPException(408, f"a submission took more than {seconds:.0f} seconds to arrive") from None
-        return bytes(body)
 
     async def _thread(self, call: Callable[..., T], *arguments: object) -> T:
         if self._threads is None:

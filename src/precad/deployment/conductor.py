@@ -168,6 +168,8 @@ class Conductor:
             StoreError: The disk does not allow it.
         """
         with self._changed:
+            if self._wish is not None and self._wish.wanted != wanted:
+                raise ProtocolError("another round is just being given up: look at the status, and try again")
             wish = self._wish = self._wish or _Wish(wanted)
             self._changed.notify_all()
             self._changed.wait_for(lambda: wish.answer is not None or self._stopping, seconds)

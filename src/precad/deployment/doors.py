@@ -110,6 +110,16 @@ def number(text: str) -> int:
     return int(text)
 
 
+async def body_of(request: Request, most: int, what: str) -> bytes:
+    """A request's body; one with more than ``most`` bytes is refused as soon as they are there."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise HTTPException(413, f"{what} has more than {most} bytes")
+    return bytes(body)
+
+
 def in_pieces(body: bytes | memoryview) -> Response:
     """A long answer, of which each piece waits until the other side has taken most of those before.
 

@@ -36,7 +36,7 @@ from precad.deployment import doors
 from precad.deployment.client import ASK_BYTES, Client, Joined, RefusedError
 from precad.deployment.client_config import ClientConfig
 from precad.deployment.disk import exclusive
-from precad.deployment.doors import number
+from precad.deployment.doors import body_of, number
 from precad.deployment.kept_client import INVITATION_HEADER
 from precad.deployment.log import FewLines, log, log_as_json
 from precad.deployment.refusals import refusal
@@ -86,8 +86,8 @@ def keeper_app(client: Client, audit_log: Path) -> Starlette:
 class _Keeper:
     """The client, for one request at a time."""
 
-    def __init__(self, client: Client, log: Path) -> None:
-        self._client, self._log, self._lock = client, log, threading.Lock()
+    def __init__(self, client: Client, audit_log: Path) -> None:
+        self._client, self._audit_log, self._lock = client, audit_log, threading.Lock()
         self._refused = FewLines("refused")
 
     def answered(
@@ -101,7 +101,7 @@ class _Keeper:
 
         async def answer(request: Request) -> Response:
             try:
-                return await run_in_threadpool(alone, request, await _body(request, most))
+                return await run_in_threadpool(alone, request, await body_of(request, most, "a request"))
             except RefusedError as refused:
                 status, words = 403, str(refused)
             except Exception as error:
@@ -130,7 +130,7 @@ class _Keeper:
         """A verdict."""
         verdict = self._client.hear(message)
         LOG.info("the last submission was found %s", verdict)
-        self._client.write_log(self._log)
+        self._client.write_log(self._audit_log)
         return PlainTextResponse(verdict)
 
     def join(self, request: Request, _body: bytes) -> Response:
@@ -140,7 +140,7 @@ class _Keeper:
         return Response(status_code=204) if joined.reply is None else Response(joined.reply)
 
     def zeros(self, request: Request, _body: bytes) -> Response:
-        """Take as long as sealing takes."""
+        """What :meth:`answer` begins with, for an app that measures how long sealing takes."""
         self._client.seal_zeros(self._joined(request))
         return Response(status_code=204)
 
@@ -149,9 +149,10 @@ class _Keeper:
         joined, dim = self._joined(request), self._client.task.bounds.dim
         if len(body) not in (0, 8 * dim):
             raise HTTPException(400, f"an update has {8 * dim} bytes or none, got {len(body)}")
-        reply = self._client.answer(joined, np.frombuffer(body, "<f8") if body else np.zeros(dim))
+        update = np.frombuffer(body, "<f8") if body else np.zeros(dim)
+        reply = self._client.answer(joined, update, self._client.seal_zeros(joined))
         LOG.info("round %d: the app has its sealed submission", joined.round.number)
-        self._client.write_log(self._log)
+        self._client.write_log(self._audit_log)
         return Response(reply)
 
     def rehearsal(self, request: Request, _body: bytes) -> Response:
@@ -170,12 +171,3 @@ class _Keeper:
         except (ValueError, binascii.Error) as error:
             raise HTTPException(400, f"no digest of a model, or no invitation: {error}") from None
         return self._client.join_model(invitation, digest)
-
-
-async def _body(request: Request, most: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise HTTPException(413, f"more than {most} bytes")
-    return bytes(body)

@@ -39,7 +39,7 @@ _REFUSED = 403
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRound:
     """A round that was joined."""
 
     invitation: bytes
@@ -81,20 +81,20 @@ class KeptClient:
         """The verdict on a submission, if both servers signed it."""
         return self._ask("POST", "told", message)[1].decode()
 
-    def join(self, invitation: bytes, model: NDArray[np.float64]) -> Kept:
+    def join(self, invitation: bytes, model: NDArray[np.float64]) -> KeptRound:
         """Have an invitation and the model that came with it checked, before any training."""
         try:
             digest = model_digest(model)
         except ValueError as error:
             raise RefusedError(f"what came is no model: {error}") from None
-        status, reply = self._of_round(Kept(invitation, digest, None), "join")
-        return Kept(invitation, digest, reply if status == http.client.OK else None)
+        status, reply = self._of_round(KeptRound(invitation, digest, None), "join")
+        return KeptRound(invitation, digest, reply if status == http.client.OK else None)
 
-    def seal_zeros(self, joined: Kept) -> None:
-        """Have zeros sealed, and thrown away: the keeper seals them itself if it has to."""
+    def seal_zeros(self, joined: KeptRound) -> None:
+        """Have zeros sealed, and thrown away: the keeper has its own to fall back on."""
         self._of_round(joined, "zeros")
 
-    def answer(self, joined: Kept, update: NDArray[np.floating], zeros: Sealed | None = None) -> bytes:
+    def answer(self, joined: KeptRound, update: NDArray[np.floating], zeros: Sealed | None = None) -> bytes:
         """The reply for server A. An update that is no vector of the model's length is replaced by zeros."""
         del zeros
         if joined.reply is not None:
@@ -123,7 +123,7 @@ class KeptClient:
         self._about["rehearsed"] = seconds
         self._ask("POST", f"rehearsal?milliseconds={max(1, int(1000 * seconds))}")
 
-    def _of_round(self, joined: Kept, what: str, body: bytes = b"") -> tuple[int, bytes]:
+    def _of_round(self, joined: KeptRound, what: str, body: bytes = b"") -> tuple[int, bytes]:
         headers = {INVITATION_HEADER: b64encode(joined.invitation).decode()}
         return self._ask("POST", f"{what}?model={joined.model.hex()}", body, headers)
 

@@ -96,12 +96,7 @@ async def _read(helper: HelperServer, request: Request) -> tuple[Exchange, bytes
     if request.path_params["what"] not in _NAMES:
         raise HTTPException(404, "there is no such exchange")
     what = Exchange(request.path_params["what"])
-    allowed, body = limit(helper.task, what), bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > allowed:
-            raise HTTPException(413, f"{what.value} has more than {allowed} bytes")
-    return what, bytes(body)
+    return what, await doors.body_of(request, limit(helper.task, what), what.value)
 
 
 def operations_app(server: Server, metrics: Metrics, failing: Callable[[], str | None] = lambda: None) -> Starlette:
